@@ -1,0 +1,1 @@
+//! The `mkey` command as a library.

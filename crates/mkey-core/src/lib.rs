@@ -1,0 +1,1 @@
+//! Keys, rights and the protection engine.
