@@ -1,9 +1,9 @@
-//! Memory windows and fast registrations of a test.
+//! Re-registration, memory windows and fast registrations in tests.
 
 use crate::expect::Expect;
 use crate::fixture::{Mr, Side, Subject};
 use mkey_core::address::IoAddr;
-use mkey_core::device::{Device, MrInfo, MwInfo, MwKind, PdHandle};
+use mkey_core::device::{Device, MrChange, MrInfo, MwInfo, MwKind, PdHandle, ReregError};
 use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::rights::Rights;
 use mkey_core::work::{BindMw, Completion, RegMr, RemoteAddr, SendOp, Sge};
@@ -93,6 +93,19 @@ impl FastMr {
 }
 
 impl<S: Subject> Side<'_, S> {
+    /// Re-registers; on success `mr` knows its new keys, memory and domain.
+    pub fn rereg(&self, mr: &mut Mr, change: &MrChange) -> Result<(), ReregError> {
+        // SAFETY: as for `Side::try_reg`: tests name memory of `keep`, or nothing that is mapped.
+        mr.info = unsafe { self.device().rereg_mr(mr.info.handle, change) }?;
+        if let Some((address, length)) = change.translation {
+            mr.offset = address.0.wrapping_sub(mr.memory.address()) as usize;
+            mr.length = length as usize;
+            mr.base = address.0;
+        }
+        mr.pd = change.pd.unwrap_or(mr.pd);
+        Ok(())
+    }
+
     /// Allocates a window in the queue pair's domain.
     #[track_caller]
     pub fn mw(&self, kind: MwKind) -> Mw {
