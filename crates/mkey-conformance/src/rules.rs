@@ -4,7 +4,10 @@ use crate::fixture::Subject;
 use crate::registry::RuleTest;
 
 pub mod atomics;
+pub mod errors;
+pub mod keys;
 pub mod local;
+pub mod ordering;
 pub mod registration;
 pub mod remote_access;
 pub mod rereg;
@@ -12,11 +15,14 @@ pub mod rereg;
 /// All rule tests, in the order of the matrix.
 pub fn all<S: Subject>() -> Vec<RuleTest<S>> {
     [
+        keys::tests(),
         registration::tests(),
         rereg::tests(),
         remote_access::tests(),
         local::tests(),
         atomics::tests(),
+        ordering::tests(),
+        errors::tests(),
     ]
     .into_iter()
     .flatten()
