@@ -5,12 +5,17 @@ use crate::registry::RuleTest;
 
 pub mod atomics;
 pub mod errors;
+pub mod fast_mr;
+pub mod invalidate;
 pub mod keys;
 pub mod local;
+pub mod on_demand;
 pub mod ordering;
 pub mod registration;
 pub mod remote_access;
 pub mod rereg;
+pub mod window;
+pub mod window_use;
 
 /// All rule tests, in the order of the matrix.
 pub fn all<S: Subject>() -> Vec<RuleTest<S>> {
@@ -21,6 +26,11 @@ pub fn all<S: Subject>() -> Vec<RuleTest<S>> {
         remote_access::tests(),
         local::tests(),
         atomics::tests(),
+        window::tests(),
+        window_use::tests(),
+        invalidate::tests(),
+        fast_mr::tests(),
+        on_demand::tests(),
         ordering::tests(),
         errors::tests(),
     ]

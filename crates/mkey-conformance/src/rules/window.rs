@@ -37,7 +37,7 @@ rule_tests! {
     r_mw_18_local_write_is_accepted_and_grants_nothing needs [Window1, Window2],
     r_mw_19_rights_that_a_window_can_not_have needs [Window1, Window2],
     r_mw_20_range_not_within_the_region needs [Window1, Window2],
-    r_mw_21_longer_than_2_gib needs [Window1, Window2, OnDemandImplicit],
+    r_mw_21_longer_than_2_gib needs [Window1, Window2, OnDemand],
     r_mw_22_window_of_another_domain_than_the_queue_pair needs [Window1, Window2],
     r_mw_22_region_of_another_domain_than_the_queue_pair needs [Window1, Window2],
     r_mw_22_both_of_another_domain_than_the_queue_pair needs [Window1, Window2],
@@ -366,7 +366,7 @@ fn r_mw_21_longer_than_2_gib<S: Subject>(s: &S) {
     let p = Pair::rc(s);
     let length = (1u64 << 31) + (1 << 20);
     // On-demand memory of which no page is touched costs nothing.
-    let memory = p.b.keep(crate::memory::Memory::untouched_unchecked(length as usize / PAGE));
+    let memory = p.b.keep(crate::memory::Memory::untouched(length as usize / PAGE));
     let rights = BIND | Rights::ON_DEMAND;
     let mr = p.b.mr_over(p.b.pd, &memory, 0, length as usize, rights, None);
     let own = p.a.mr(PAGE, ALL);
