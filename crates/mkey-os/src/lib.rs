@@ -1,1 +1,3 @@
 //! Linux for mkey.
+
+pub mod copy;
