@@ -179,6 +179,7 @@ impl Installed {
     /// # Errors
     /// [`CopyFault`] if the page cannot be read.
     #[inline]
+    #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "any address may be given")]
     pub fn touch_read(self, addr: *const u8) -> Result<(), CopyFault> {
         #[cfg(target_arch = "x86_64")]
         {
