@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use crate::events::Channel;
+use crate::object::{Use, Used};
 use crate::sync::lock;
 use mkey_core::device::CqHandle;
 use mkey_core::work::Completion;
@@ -13,9 +14,9 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
     pub(crate) depth: u32,
-    pub(crate) channel: Option<Arc<Channel>>,
+    channel: Option<Use<Channel>>,
     /// Queue pairs on it, each counted once per side.
-    pub(crate) users: AtomicU32,
+    users: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -67,10 +68,7 @@ struct Credit {
 pub(crate) struct Overrun;
 
 impl Cq {
-    pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Arc<Channel>>) -> Self {
-        if let Some(channel) = &channel {
-            channel.users.fetch_add(1, Ordering::AcqRel);
-        }
+    pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
         let entries = VecDeque::with_capacity(depth.min(1024) as usize);
         let state = Mutex::new(State { entries, ..State::default() });
         Self { handle, depth, channel, users: AtomicU32::new(0), state }
@@ -132,7 +130,7 @@ impl Cq {
             && let Some(channel) = &self.channel
         {
             state.armed = Armed::No;
-            channel.events.push(self.handle);
+            channel.object().events.push(self.handle);
         }
     }
 
@@ -171,10 +169,16 @@ impl Cq {
     }
 }
 
+impl Used for Cq {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
+    }
+}
+
 impl Drop for Cq {
     fn drop(&mut self) {
         if let Some(channel) = &self.channel {
-            channel.users.fetch_sub(1, Ordering::AcqRel);
+            channel.object().events.forget(|&cq| cq == self.handle);
         }
     }
 }

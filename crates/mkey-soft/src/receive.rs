@@ -1,6 +1,6 @@
 //! Receive queues, own and shared.
 
-use crate::object::PdUse;
+use crate::object::{PdUse, Used};
 use crate::sync::lock;
 use mkey_core::device::SrqHandle;
 use mkey_core::error::Reason;
@@ -108,7 +108,7 @@ pub(crate) struct Srq {
     pub(crate) handle: SrqHandle,
     pub(crate) pd: PdUse,
     /// Queue pairs that take from it.
-    pub(crate) users: AtomicU32,
+    users: AtomicU32,
     state: Mutex<SrqState>,
 }
 
@@ -153,5 +153,11 @@ impl Srq {
         let below = (state.ring.len() as u64) < u64::from(limit);
         state.limit = if below { 0 } else { limit };
         Ok(below)
+    }
+}
+
+impl Used for Srq {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
     }
 }
