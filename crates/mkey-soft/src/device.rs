@@ -10,6 +10,7 @@ use crate::qp::{Qp, Ties};
 use crate::receive::{MAX_SGE, Srq};
 use crate::refusals::RefusalLog;
 use crate::registration::Registrations;
+use crate::slots::MOST;
 use crate::sync::lock;
 use crate::timers::Timers;
 use mkey_core::data_plane::DataPlane;
@@ -31,7 +32,6 @@ use std::time::Duration;
 /// The largest datagram, in bytes.
 pub(crate) const MTU: u32 = 4096;
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
-const MAX_OBJECTS: u32 = 1 << 20;
 const QP_NUM_BITS: u32 = 24;
 
 /// A software RNIC.
@@ -172,7 +172,7 @@ fn unknown(verb: &'static str, object: Object, handle: u64) -> Error {
 
 #[cold]
 fn table_full(verb: &'static str, object: Object) -> Error {
-    Error::new(verb, "", Reason::TableFull { object, most: u64::from(MAX_OBJECTS) })
+    Error::new(verb, "", Reason::TableFull { object, most: u64::from(MOST) })
 }
 
 fn in_range(
@@ -199,12 +199,12 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         max_mr: options.max_keys,
         max_mr_size: u64::MAX,
         max_mw: options.max_keys,
-        max_qp: MAX_OBJECTS,
-        max_cq: MAX_OBJECTS,
+        max_qp: MOST,
+        max_cq: MOST,
         max_cqe: 1 << 22,
-        max_srq: MAX_OBJECTS,
-        max_pd: MAX_OBJECTS,
-        max_ah: MAX_OBJECTS,
+        max_srq: MOST,
+        max_pd: MOST,
+        max_ah: MOST,
         max_qp_wr: 1 << 15,
         max_sge: MAX_SGE as u32,
         max_inline: 1024,
@@ -343,7 +343,7 @@ impl Device for SoftDevice {
     fn create_comp_channel(&self) -> Result<ChannelHandle> {
         let make = |handle| {
             let handle = ChannelHandle(handle);
-            (Arc::new(Channel::new(handle)), handle)
+            (Arc::new(Channel::default()), handle)
         };
         let handle = lock(&self.core.objects.channels).insert_with(make);
         handle.ok_or_else(|| table_full("create_comp_channel", Object::CompChannel))
