@@ -87,6 +87,11 @@ impl SoftDevice {
         self.core.timers.fire(now);
     }
 
+    /// The device's time.
+    pub fn now(&self) -> Duration {
+        self.core.timers.now()
+    }
+
     fn find<T: Clone>(
         &self,
         verb: &'static str,
