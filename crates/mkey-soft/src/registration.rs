@@ -70,7 +70,7 @@ enum Kind {
     Fast,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Windows {
     slots: Slots<Window>,
     /// Type and domain by the key's index.
@@ -136,8 +136,12 @@ impl Registrations {
             None => None,
         };
         Ok(Self {
-            regions: Mutex::default(),
-            windows: Mutex::default(),
+            // The engine's limit comes first.
+            regions: Mutex::new(Slots::with_room_for(u32::MAX)),
+            windows: Mutex::new(Windows {
+                slots: Slots::with_room_for(u32::MAX),
+                by_index: HashMap::new(),
+            }),
             pinner: Pinner::new(options.pin),
             accountant,
             terms: Terms { measure: options.measure, ..Terms::default() },

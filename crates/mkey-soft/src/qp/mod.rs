@@ -15,9 +15,10 @@ mod responder;
 mod stored;
 mod wait;
 
-pub(crate) use requester::Sq;
-pub(crate) use responder::Rq;
+pub(crate) use responder::settle;
 
+use requester::Sq;
+use responder::Rq;
 use crate::completion::{Cq, CreditOf};
 use crate::core::Core;
 use crate::object::{PdUse, Use};

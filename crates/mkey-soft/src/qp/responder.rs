@@ -6,8 +6,10 @@ use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::receive::{Receive, Ring};
 use crate::sync::lock;
+use mkey_core::data_plane::PostError;
 use mkey_core::device::{Gid, RefusedBy};
 use mkey_core::engine::{Change, Executor, Progress, atomic_alignment};
+use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::{Key, Rkey};
 use mkey_core::queue_pair::{QpKind, QpState};
@@ -54,20 +56,40 @@ pub(super) enum Undone {
 }
 
 impl Qp {
-    /// Posts one receive.
-    pub(crate) fn take_receive_wr(
+    /// Posts a chain to the receive queue.
+    pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.core.pump();
+        let mut after = After::default();
+        let mut rq = lock(&self.rq);
+        let mut result = Ok(());
+        for (posted, wr) in chain.iter().enumerate() {
+            if let Err(reason) = self.take(&mut rq, wr, &mut after) {
+                let arguments = format_args!("qp {:#08x}, wr_id {:#x}", self.num, wr.wr_id);
+                let error = Error::new("post_recv", arguments, reason);
+                result = Err(PostError { posted, error });
+                break;
+            }
+        }
+        drop(rq);
+        after.run();
+        result
+    }
+
+    fn take(
         &self,
         rq: &mut Rq,
         wr: &RecvWr<'_>,
         after: &mut After,
-    ) -> Result<(), mkey_core::error::Reason> {
-        use mkey_core::error::Reason;
+    ) -> Result<(), Reason> {
         if self.srq.is_some() {
             let on = "a queue pair that takes its receives from a shared queue";
             return Err(Reason::NotHere { operation: "a receive queue", on });
         }
         let view = self.gate.view();
-        if view.state() == QpState::Reset || view.destroyed() {
+        if view.destroyed() {
+            return Err(Reason::UnknownHandle { object: Object::Qp, handle: self.handle.0 });
+        }
+        if view.state() == QpState::Reset {
             return Err(Reason::QpState { state: view.state() });
         }
         rq.ring.push(wr)?;
@@ -208,7 +230,7 @@ impl Qp {
         if request.length > MAX_MESSAGE || request.length + header > receive.room() {
             return self.too_short(&mut rq, receive, after);
         }
-        let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd.id());
+        let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
         let mut target = Cursor::new(self.party(pd, Want::LocalWrite), receive.sges());
         let mut placed = Ok(());
         if let Some(datagram) = &request.datagram {
@@ -468,7 +490,7 @@ impl Qp {
 }
 
 /// Waits until a change has taken effect. Accesses are short and hold no lock, so this ends.
-pub(super) fn settle(engine: &mkey_core::engine::Engine, change: &mut Change) {
+pub(crate) fn settle(engine: &mkey_core::engine::Engine, change: &mut Change) {
     let mut looks = 0u32;
     while engine.finish(change) == Progress::Pending {
         looks += 1;

@@ -71,19 +71,15 @@ fn mark(core: &Core, fault: &Fault) -> bool {
 fn take_present(core: &Core, fault: &Fault) {
     let range = fault.range();
     let page = fault.page_size();
-    let Some(present) = mkey_os::prefault::resident(range.start.0 as usize, range.len as usize)
-    else {
-        return;
-    };
-    let per_page = (page / 4096).max(1) as usize;
-    let mut start = range.start.0;
-    for chunk in present.chunks(per_page) {
-        if chunk.iter().all(|&resident| resident)
-            && let Some(part) = fault.part(HostRange { start: HostAddr(start), len: page })
+    let pages = range.len / page;
+    for number in 0..pages {
+        let start = HostAddr(range.start.0.saturating_add(number * page));
+        let range = HostRange { start, len: page };
+        if memory::resident(range)
+            && let Some(part) = fault.part(range)
         {
             mark(core, &part);
         }
-        start = start.saturating_add(page);
     }
 }
 
