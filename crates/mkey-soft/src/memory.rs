@@ -108,6 +108,32 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// As [`Cursor::check`], and brings absent pages in: afterwards the bytes can be read, unless
+    /// something is revoked or unmapped meanwhile.
+    pub(crate) fn make_ready(
+        &self,
+        executor: &mut Executor,
+        mut length: u64,
+    ) -> Result<(), Refusal> {
+        if length > CHUNK {
+            self.check(executor, length)?;
+        }
+        let mut ahead = self.clone();
+        while length > 0 {
+            let Some(access) = ahead.next(length.min(CHUNK)) else { break };
+            loop {
+                let denied = match self.party.core.engine.open(&mut executor.source, &access) {
+                    Ok(_) => break,
+                    Err(denied) => denied,
+                };
+                resolve(executor, &self.party, &access, denied)?;
+            }
+            ahead.advance(access.length);
+            length -= access.length;
+        }
+        Ok(())
+    }
+
     /// Whether `length` bytes are opened and copied as one chunk, so that opening is the check.
     #[inline]
     fn is_one_chunk(&self, length: u64) -> bool {

@@ -3,7 +3,7 @@
 //! revocations, all others behind it. Rules R-LOC, R-ORD, R-INV-11.
 
 use super::post;
-use super::responder::{Undone, settle};
+use super::responder::{MAX_MESSAGE, Undone, settle};
 use super::stored::Stored;
 use super::wait::{Tries, Wait, answer_time, receiver_time};
 use super::{After, Qp};
@@ -494,7 +494,7 @@ impl Qp {
         match source {
             Source::Bytes(_) => Ok(()),
             Source::Memory(cursor) => cursor
-                .check(executor, length)
+                .make_ready(executor, length)
                 .map_err(|refusal| self.own_fault(wr, length, refusal)),
         }
     }
@@ -535,7 +535,7 @@ impl Qp {
         let (source, length) = self.source(wr);
         // A plain WRITE that the peer takes looks at the source first by itself. In all other
         // cases the source is looked at before anything reaches the peer (R-LOC-11).
-        let plain = matches!(ask, Ask::Write { imm: None, .. });
+        let plain = matches!(ask, Ask::Write { imm: None, .. }) && length <= MAX_MESSAGE;
         if !(plain && peer.gate.view().allows(Want::RemoteWrite))
             && let Err(outcome) = self.check_source(executor, wr, &source, length)
         {

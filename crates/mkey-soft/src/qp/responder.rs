@@ -19,7 +19,7 @@ use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::{Completion, RecvWr, RemoteAddr};
 
 /// The longest message (R-RA-12).
-const MAX_MESSAGE: u64 = 1 << 31;
+pub(super) const MAX_MESSAGE: u64 = 1 << 31;
 /// The routing header before a datagram.
 const GRH: u64 = 40;
 
