@@ -75,12 +75,7 @@ impl Qp {
         result
     }
 
-    fn take(
-        &self,
-        rq: &mut Rq,
-        wr: &RecvWr<'_>,
-        after: &mut After,
-    ) -> Result<(), Reason> {
+    fn take(&self, rq: &mut Rq, wr: &RecvWr<'_>, after: &mut After) -> Result<(), Reason> {
         if self.srq.is_some() {
             let on = "a queue pair that takes its receives from a shared queue";
             return Err(Reason::NotHere { operation: "a receive queue", on });
