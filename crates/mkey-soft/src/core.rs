@@ -1,7 +1,7 @@
 //! What all objects of one device share, and what all devices of the process share.
 
-use crate::events::{Channel, EventQueue};
 use crate::completion::Cq;
+use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse};
 use crate::options::SoftOptions;
 use crate::qp::Qp;
@@ -11,6 +11,7 @@ use crate::registration::Registrations;
 use crate::slots::Slots;
 use crate::sync::lock;
 use crate::timers::Timers;
+use crate::watch::Watch;
 use mkey_core::device::{AhAttr, AhHandle, Capabilities, Gid, PdHandle, RefusedBy};
 use mkey_core::engine::{Engine, Executor, Executors};
 use mkey_core::error::Object;
@@ -33,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) refusals: RefusalLog,
     pub(crate) timers: Arc<Timers>,
     pub(crate) registrations: Registrations,
+    /// Set when the first memory is registered that can be watched.
+    pub(crate) watch: OnceLock<&'static Watch>,
     pub(crate) objects: Objects,
     /// The last serial number given to a domain or queue pair.
     pub(crate) serial: AtomicU32,

@@ -26,7 +26,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The largest datagram, in bytes.
@@ -72,6 +72,7 @@ impl SoftDevice {
             refusals: RefusalLog::new(options.refusal_log),
             timers: Arc::new(Timers::new(options.clock.clone())),
             registrations: Registrations::new(&options)?,
+            watch: OnceLock::new(),
             objects: Objects::default(),
             serial: AtomicU32::new(0),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
@@ -461,9 +462,9 @@ impl Device for SoftDevice {
         let srqs = lock(&objects.srqs);
         let srq = match init.srq {
             None => None,
-            Some(srq) => Some(Use::new(
-                srqs.get(srq.0).ok_or_else(|| unknown(verb, Object::Srq, srq.0))?,
-            )),
+            Some(srq) => {
+                Some(Use::new(srqs.get(srq.0).ok_or_else(|| unknown(verb, Object::Srq, srq.0))?))
+            }
         };
         drop(srqs);
         let id = QpId(self.serial());
@@ -485,9 +486,9 @@ impl Device for SoftDevice {
     fn modify_qp(&self, qp: QpHandle, change: &QpModify) -> Result<()> {
         let verb = "modify_qp";
         let found = self.find_qp(verb, qp)?;
-        found.modify(change).map_err(|reason| {
-            Error::new(verb, format_args!("qp {:#08x}", found.num), reason)
-        })
+        found
+            .modify(change)
+            .map_err(|reason| Error::new(verb, format_args!("qp {:#08x}", found.num), reason))
     }
 
     fn query_qp(&self, qp: QpHandle) -> Result<QpAttr> {

@@ -17,8 +17,6 @@ mod wait;
 
 pub(crate) use responder::settle;
 
-use requester::Sq;
-use responder::Rq;
 use crate::completion::{Cq, CreditOf};
 use crate::core::Core;
 use crate::object::{PdUse, Use};
@@ -32,6 +30,8 @@ use mkey_core::queue_pair::{QpInit, QpKind, QpState};
 use mkey_core::refusal::{PdId, QpId};
 use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::Completion;
+use requester::Sq;
+use responder::Rq;
 use std::sync::{Arc, Mutex, Weak};
 
 /// A queue pair.
