@@ -143,6 +143,19 @@ impl<S: Subject> Station<'_, S> {
     }
 }
 
+/// Of a test that fails, the device's own words on what it refused last are worth having.
+impl<S: Subject> Drop for Station<'_, S> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(refusals) = self.device.refusals()
+        {
+            for report in refusals.iter().rev().take(3) {
+                eprintln!("refused by {}: {report:?}", self.device.name());
+            }
+        }
+    }
+}
+
 /// A completion queue of one side.
 pub struct Queue<C> {
     /// Names it in verbs.
