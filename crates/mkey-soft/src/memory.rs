@@ -164,16 +164,22 @@ pub(crate) fn transfer(
     target: &mut Cursor<'_>,
     length: u64,
 ) -> Result<(), Failed> {
-    let whole = target.is_one_chunk(length)
-        && match source {
-            Source::Bytes(_) => true,
-            Source::Memory(cursor) => cursor.is_one_chunk(length),
-        };
-    if !whole && length > 0 {
-        if let Source::Memory(cursor) = source {
-            cursor.check(executor, length).map_err(Failed::Source)?;
+    match source {
+        Source::Memory(cursor) if cursor.is_one_chunk(length) && target.is_one_chunk(length) => {
+            let (Some(from), Some(to)) = (cursor.next(length), target.next(length)) else {
+                return Ok(());
+            };
+            chunk(executor, &cursor.party, &from, &target.party, &to)?;
+            cursor.advance(length);
+            target.advance(length);
+            return Ok(());
         }
-        target.check(executor, length).map_err(Failed::Target)?;
+        Source::Memory(cursor) => {
+            cursor.check(executor, length).map_err(Failed::Source)?;
+            target.check(executor, length).map_err(Failed::Target)?;
+        }
+        Source::Bytes(_) if target.is_one_chunk(length) => {}
+        Source::Bytes(_) => target.check(executor, length).map_err(Failed::Target)?,
     }
     let mut left = length;
     while left > 0 {

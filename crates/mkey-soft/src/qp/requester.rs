@@ -103,23 +103,27 @@ impl Qp {
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
         self.core.pump();
         let mut after = After::default();
-        let result = with_executor(|executor| {
+        let mut failed = None;
+        with_executor(|executor| {
             let mut sq = lock(&self.sq);
             for (posted, wr) in chain.iter().enumerate() {
                 if let Err(reason) = self.post_one(&mut sq, executor, wr, &mut after) {
-                    return Err(self.post_error(posted, wr, reason));
+                    failed = Some(Box::new((posted, reason)));
+                    break;
                 }
             }
-            Ok(())
         });
         after.run();
-        result
+        match failed {
+            None => Ok(()),
+            Some(failed) => Err(self.post_error(chain, *failed)),
+        }
     }
 
     #[cold]
-    fn post_error(&self, posted: usize, wr: &SendWr<'_>, reason: Reason) -> PostError {
-        let arguments =
-            format_args!("qp {:#08x}, {}, wr_id {:#x}", self.num, post::name(&wr.op), wr.wr_id);
+    fn post_error(&self, chain: &[SendWr<'_>], (posted, reason): (usize, Reason)) -> PostError {
+        let (name, wr_id) = chain.get(posted).map_or(("", 0), |wr| (post::name(&wr.op), wr.wr_id));
+        let arguments = format_args!("qp {:#08x}, {name}, wr_id {wr_id:#x}", self.num);
         PostError { posted, error: Error::new("post_send", arguments, reason) }
     }
 

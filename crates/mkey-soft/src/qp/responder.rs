@@ -473,7 +473,7 @@ impl Qp {
         if self.srq.is_some() {
             self.core.events.push(AsyncEvent::QpLastWqeReached(self.handle));
         }
-        after.flush.extend(self.me.upgrade());
+        after.later().flush.extend(self.me.upgrade());
     }
 
     fn flush_receives(&self, rq: &mut Rq, after: &mut After) {
