@@ -246,11 +246,13 @@ impl Registrations {
                 watch
             }
         };
+        let watched = watch.over(range);
+        // Events of what lay here before are read by now; they are to be marked before the new
+        // region can be met.
         if watch.busy() {
             watch.wait();
         }
-        watch
-            .over(range)
+        watched
             .inspect_err(|error| {
                 // What is not mapped yet is on-demand memory, or about to be refused.
                 if !matches!(error, WatchError::Unmapped { .. }) {
