@@ -2,8 +2,9 @@
 //! hears late of the old mapping may not be taken for an event of the new region.
 
 use mkey_conformance::expect::Expect;
-use mkey_conformance::fixture::{ALL, Pair};
+use mkey_conformance::fixture::ALL;
 use mkey_conformance::memory::{Memory, PAGE};
+use mkey_conformance::pair::Pair;
 use mkey_conformance::soft::Soft;
 use mkey_core::device::Device;
 use mkey_core::work::SendOp::Write;

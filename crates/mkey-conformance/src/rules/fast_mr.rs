@@ -1,9 +1,11 @@
 //! R-FR: fast registration.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Mr, Pair, Subject};
+use crate::fixture::{ALL, BIND, Subject};
 use crate::memory::PAGE;
 use crate::objects::FastMr;
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::rule_tests;
 use mkey_core::address::IoAddr;
 use mkey_core::device::{Device, MwKind};

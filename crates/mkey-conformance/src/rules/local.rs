@@ -1,8 +1,10 @@
 //! R-LOC: local protection, on both sides.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, Config, Mr, Pair, Subject};
+use crate::fixture::{ALL, Config, Subject};
 use crate::memory::PAGE;
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::{device_offers, rule_tests};
 use mkey_core::address::IoAddr;
 use mkey_core::device::{Capability, Device};

@@ -1,9 +1,11 @@
 //! R-MWU: memory windows in use, and their lifetime.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Mr, Pair, Subject};
+use crate::fixture::{ALL, BIND, Subject};
 use crate::memory::PAGE;
 use crate::objects::Mw;
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::{device_offers, rule_tests};
 use mkey_core::device::{Capability, Device, MwKind};
 use mkey_core::error::errno::EBUSY;
