@@ -207,14 +207,21 @@ fn r_inv_14_a_bad_invalidation_is_never_answered() {
 
 #[test]
 fn an_overrun_queue_takes_its_queue_pairs_along() {
-    let (a, b) = pair(QpKind::Rc);
-    for id in 0..65 {
-        a.post(id, SendOp::Write(b.buffer(ALL).remote(0)), &[]);
+    let device = SoftDevice::open(options()).unwrap();
+    let cq = device.create_cq(4, None).unwrap();
+    let a = Side::new(&device, |init| init.send_cq = cq, QpKind::Rc);
+    let b = Side::new(&device, |_| {}, QpKind::Rc);
+    connect(&a, &b);
+    let target = b.buffer(ALL);
+    for id in 0..4 {
+        a.post(id, SendOp::Write(target.remote(0)), &[]);
     }
-    assert_eq!(a.events(), [AsyncEvent::CqErr(a.cq)]);
+    assert_eq!((a.events(), a.state()), (vec![], QpState::Rts));
+    a.post(4, SendOp::Write(target.remote(0)), &[]);
+    assert_eq!(a.events(), [AsyncEvent::CqErr(cq)]);
     assert_eq!(a.state(), QpState::Err);
-    let error = a.cqs.poll(&mut [blank()]).unwrap_err();
-    assert_eq!(error.reason, Reason::CqOverrun { depth: 64 });
+    let error = device.cq(cq).unwrap().poll(&mut [blank()]).unwrap_err();
+    assert_eq!(error.reason, Reason::CqOverrun { depth: 4 });
     assert_eq!(b.state(), QpState::Rts);
 }
 

@@ -101,7 +101,7 @@ pub struct Side {
     pub info: QpInfo,
     pub qp: SoftQp,
     pub cqs: SoftCq,
-    kind: QpKind,
+    pub kind: QpKind,
 }
 
 pub const QKEY: u32 = 0x1111;
@@ -109,7 +109,7 @@ pub const QKEY: u32 = 0x1111;
 impl Side {
     pub fn new(device: &Arc<SoftDevice>, change: impl Fn(&mut QpInit), kind: QpKind) -> Self {
         let pd = device.alloc_pd().unwrap();
-        let cq = device.create_cq(64, None).unwrap();
+        let cq = device.create_cq(256, None).unwrap();
         let mut init = QpInit::new(kind, cq);
         change(&mut init);
         let info = device.create_qp(pd, &init).unwrap();
@@ -120,6 +120,13 @@ impl Side {
 
     pub fn handle(&self) -> QpHandle {
         self.info.handle
+    }
+
+    /// The same objects once more.
+    pub fn again(&self) -> Self {
+        let Self { device, pd, cq, srq, info, qp, cqs, kind } = self;
+        let (device, qp, cqs) = (device.clone(), qp.clone(), cqs.clone());
+        Self { device, pd: *pd, cq: *cq, srq: *srq, info: *info, qp, cqs, kind: *kind }
     }
 
     pub fn buffer(&self, rights: Rights) -> Buffer {
