@@ -17,12 +17,13 @@ use mkey_soft::{PinMode, SoftOptions, Stale};
 const PAGE: usize = 4096;
 const PAGES: usize = 16;
 
-/// Pages at an address of the kernel's choice, mapped and unmapped by hand.
+/// Pages at an address of the kernel's choice. The place is never given back: tests run side by
+/// side in one process, and another's memory could come to lie there.
 struct Pages(*mut u8);
 
 impl Pages {
     fn new() -> Self {
-        Self(map(std::ptr::null_mut(), PAGES * PAGE))
+        Self(map(std::ptr::null_mut(), PAGES * PAGE, libc::PROT_READ | libc::PROT_WRITE))
     }
 
     fn set(&self, offset: usize, value: u8) {
@@ -35,16 +36,18 @@ impl Pages {
         unsafe { self.0.add(offset).read_volatile() }
     }
 
+    /// Takes pages away; the place stays taken.
     fn unmap(&self, first: usize, count: usize) {
-        // SAFETY: pages of this mapping, to which there are no references.
-        assert_eq!(unsafe { libc::munmap(self.0.add(first * PAGE).cast(), count * PAGE) }, 0);
+        self.replace(first, count, libc::PROT_NONE);
     }
 
-    /// In one step: between two, another thread's mapping could take the place.
     fn map_anew(&self, first: usize, count: usize) {
-        // SAFETY: only an address is computed.
-        let at = unsafe { self.0.add(first * PAGE) };
-        assert_eq!(map(at, count * PAGE), at);
+        self.replace(first, count, libc::PROT_READ | libc::PROT_WRITE);
+    }
+
+    fn replace(&self, first: usize, count: usize, protection: i32) {
+        let at = self.0.wrapping_add(first * PAGE);
+        assert_eq!(map(at, count * PAGE, protection), at);
     }
 
     fn discard(&self, first: usize, count: usize) {
@@ -68,20 +71,12 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: as in `unmap`; parts that are unmapped already do not matter.
-        unsafe { libc::munmap(self.0.cast(), PAGES * PAGE) };
-    }
-}
-
-fn map(at: *mut u8, len: usize) -> *mut u8 {
+fn map(at: *mut u8, len: usize, protection: i32) -> *mut u8 {
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
     // SAFETY: a new mapping, in a place of the kernel's choice or over one of ours to which there
     // are no references.
-    let start =
-        unsafe { libc::mmap(at.cast(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    let start = unsafe { libc::mmap(at.cast(), len, protection, flags, -1, 0) };
     assert_ne!(start, libc::MAP_FAILED);
     start.cast()
 }

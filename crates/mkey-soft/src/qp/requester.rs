@@ -265,12 +265,11 @@ impl Qp {
                         done = Some(Outcome::NoAnswer { resend });
                     }
                 }
-                Some(Wait::Receiver { until }) => {
-                    if until > now {
-                        sq.wait = Some(Wait::Receiver { until });
-                        return;
-                    }
+                Some(Wait::Receiver { until }) if until > now => {
+                    sq.wait = Some(Wait::Receiver { until });
+                    return;
                 }
+                Some(Wait::Receiver { .. }) => {}
             }
             let Some(head) = sq.queue.pop_front() else { break };
             let outcome = match done {
