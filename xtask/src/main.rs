@@ -28,7 +28,8 @@ use crate::workspace::Workspace;
 
 #[derive(Parser)]
 #[command(
-    name = "cargo xtask",
+    name = "xtask",
+    bin_name = "cargo xtask",
     about = "The chores of mkey",
     after_help = "Exit status: 0 all well; 1 something failed; 2 wrong usage; 3 something could \
                   not be done here (with CI set in the environment that is a failure, 1)."

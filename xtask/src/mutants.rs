@@ -1,7 +1,7 @@
 //! `cargo xtask mutants`: cargo-mutants over the code that decides who may touch which memory.
 //!
 //! Which files, and whose tests must notice, is in `.cargo/mutants.toml`, so that a plain
-//! `cargo mutants` does the same.
+//! `cargo mutants --workspace` does the same.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,12 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<Exit> {
     let folder = workspace.target().join("mutants");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut command = Command::new(program);
-    command.current_dir(workspace.root()).args(["mutants", "--colors=never", "--output"]);
+    command.current_dir(workspace.root()).args([
+        "mutants",
+        "--workspace",
+        "--colors=never",
+        "--output",
+    ]);
     command.arg(&folder).args(&args.args);
     let ended = run::shown(&mut command)?;
     if args.args.iter().any(|arg| arg == "--list") {

@@ -19,10 +19,14 @@ use crate::workspace::Workspace;
 pub struct CargoTool {
     name: &'static str,
     version: &'static str,
+    /// What it is asked for its version by.
+    ask: &'static [&'static str],
 }
 
-pub const DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
-pub const MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0" };
+pub const DENY: CargoTool =
+    CargoTool { name: "cargo-deny", version: "0.20.2", ask: &["--version"] };
+pub const MUTANTS: CargoTool =
+    CargoTool { name: "cargo-mutants", version: "27.1.0", ask: &["mutants", "--version"] };
 
 impl CargoTool {
     /// The tool's program: the one on the path if it has this version, else the kept one, else
@@ -38,29 +42,27 @@ impl CargoTool {
             announced(&format!("building {} {}", self.name, self.version), || {
                 fs::create_dir_all(&folder)
                     .with_context(|| format!("cannot make {}", folder.display()))?;
-                succeed(&mut self.install(&folder))
+                succeed(self.install(workspace.cargo().current_dir(&folder)))
             })?;
             ensure!(self.is(&program), "{} does not run once built", program.display());
         }
         Ok(program)
     }
 
-    /// An unoptimized build: it takes a tenth of the time, and what these tools wait for is cargo.
-    fn install(&self, root: &Path) -> Command {
-        let mut command = Command::new("cargo");
-        command
-            .current_dir(root)
+    /// An unoptimized build: it takes a fraction of the time, and these tools mostly
+    /// wait for cargo.
+    fn install<'a>(&self, cargo: &'a mut Command) -> &'a mut Command {
+        cargo
             .args(["install", "--quiet", "--locked", "--debug", "--root", "."])
             .args([self.name, "--version", self.version])
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env_remove("CARGO_TARGET_DIR")
-            .env_remove("RUSTFLAGS");
-        command
+            .env_remove("RUSTFLAGS")
     }
 
     /// Whether `program` is there, in this version.
     fn is(&self, program: &Path) -> bool {
-        let ended = run::silent(Command::new(program).arg("--version"));
+        let ended = run::silent(Command::new(program).args(self.ask));
         ended.is_ok_and(|ended| ended.status.success() && self.is_named_by(&ended.text))
     }
 
@@ -192,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_tool_is_installed_locked_in_its_version() {
-        let shown = run::line(&MUTANTS.install(Path::new("/")));
+        let shown = run::line(MUTANTS.install(&mut Command::new("cargo")));
         assert!(shown.contains("--locked") && shown.ends_with("cargo-mutants --version 27.1.0"));
     }
 
