@@ -17,7 +17,7 @@ pub fn wait(patience: Duration) -> Result<()> {
     let begun = Instant::now();
     let mut busy = look()?;
     while busy > QUIET && begun.elapsed() < patience {
-        println!("the machine is {busy:.0} % busy; waiting until it is quiet");
+        eprintln!("the machine is {busy:.0} % busy; waiting until it is quiet");
         busy = look()?;
     }
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
