@@ -57,7 +57,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod accounting;
-#[cfg(feature = "test-support")]
+#[cfg(all(feature = "test-support", target_arch = "x86_64"))]
 pub mod confine;
 pub mod copy;
 pub mod error;

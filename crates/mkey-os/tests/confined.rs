@@ -1,5 +1,6 @@
 //! As a container runs it: Docker's seccomp profile, an unprivileged user, small memlock limits.
 //! Everything still works, and what it fell back to is reported with the command that mends it.
+#![cfg(target_arch = "x86_64")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests' memory is the tests' own")]
 
 mod common;
