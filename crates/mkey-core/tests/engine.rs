@@ -241,3 +241,27 @@ fn a_stale_key_never_names_the_next_object() {
     }
     assert_eq!(reused, 0, "a freed index rests before it is used again");
 }
+
+#[test]
+fn work_requests_tell_a_key_of_the_wrong_role() {
+    let bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mw = bed.engine.allocate_window(PD, MwKind::Type2).unwrap();
+    let bind = BindMw {
+        mw: mw.rkey,
+        new_key: mw.rkey,
+        mr: Lkey(mr.rkey.0),
+        address: IoAddr(0x10000),
+        length: 16,
+        rights: Rights::REMOTE_READ,
+    };
+    let refused = bed.engine.bind(QP, &bind, MwKind::Type2).unwrap_err();
+    assert_eq!(refused, Refusal::RkeyAsLkey { key: mr.rkey.0 }.into());
+    let refused = bed.engine.invalidate(QP, mr.lkey.0).unwrap_err();
+    assert_eq!(refused, Refusal::LkeyAsRkey { key: mr.lkey.0 }.into());
+    let fast = bed.engine.allocate_fast_mr(PD, 1).unwrap();
+    let entries = [Sge { address: IoAddr(0x10000), length: 1, lkey: Lkey(mr.rkey.0) }];
+    let reg = RegMr { key: fast.rkey.0, iova: IoAddr(0), rights: ALL, entries: &entries };
+    let refused = bed.engine.fast_register(QP, &reg).unwrap_err();
+    assert_eq!(refused, Refusal::RkeyAsLkey { key: mr.rkey.0 }.into());
+}
