@@ -265,3 +265,17 @@ fn work_requests_tell_a_key_of_the_wrong_role() {
     let refused = bed.engine.fast_register(QP, &reg).unwrap_err();
     assert_eq!(refused, Refusal::RkeyAsLkey { key: mr.rkey.0 }.into());
 }
+
+#[test]
+fn r_mw_07_a_type_1_window_is_never_zero_based_not_even_unbound() {
+    let bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mw = bed.engine.allocate_window(PD, MwKind::Type1).unwrap();
+    for length in [0, 16] {
+        let rights = Rights::REMOTE_READ | Rights::ZERO_BASED;
+        let address = IoAddr(0x10000);
+        let bind = BindMw { mw: mw.rkey, new_key: mw.rkey, mr: mr.lkey, address, length, rights };
+        let refused = bed.engine.bind(QP, &bind, MwKind::Type1).unwrap_err();
+        assert_eq!(refused, ManageRefusal::Rights { rights });
+    }
+}

@@ -406,7 +406,7 @@ impl Bed {
                 true => c.range(base, length),
                 false => {
                     let len = length.min(u64::from(c.byte()) * 16);
-                    (base + u64::from(c.byte()) % (length - len + 1).max(1), len)
+                    (base + u64::from(c.byte()) % (length - len).saturating_add(1), len)
                 }
             };
             let length = u32::try_from(length).unwrap_or(u32::MAX);

@@ -109,8 +109,7 @@ impl Model {
             memory: Memory::None,
         };
         if unbinds {
-            // The memory does not matter then. A right that no window of type 1 has may be
-            // passed over.
+            // The memory does not matter then.
             return unless_wrong(wrong, || none);
         }
         let parent = match self.by_lkey(what.mr.0) {

@@ -32,7 +32,8 @@ impl Engine {
     /// Begins to bind a window to part of a region. Refused, the window stays as it was.
     pub fn bind(&self, by: QpScope, what: &BindMw, kind: MwKind) -> Result<Change, ManageRefusal> {
         let (slot, entry, meta) = self.window(by, what.mw.0, kind)?;
-        if !GRANTABLE.contains(what.rights) {
+        let zero_based = what.rights.contains(Rights::ZERO_BASED);
+        if !GRANTABLE.contains(what.rights) || (zero_based && kind == MwKind::Type1) {
             return Err(ManageRefusal::Rights { rights: what.rights });
         }
         let (fields, state) = match (kind, what.length) {
@@ -44,7 +45,7 @@ impl Engine {
             MwKind::Type1 => what.mw.0.next().variant(),
             MwKind::Type2 => what.new_key.0.variant(),
         };
-        let zero = if what.rights.contains(Rights::ZERO_BASED) { flag::ZERO_BASED } else { 0 };
+        let zero = if zero_based { flag::ZERO_BASED } else { 0 };
         let rights = what.rights & Rights::REMOTE;
         let variants = Variants { local: meta.variants().local, remote: variant };
         let new = Meta::new(state, meta.kind(), zero, variants, rights);
@@ -105,13 +106,8 @@ impl Engine {
             return Err(ManageRefusal::ParentLacks { key, missing: Rights::LOCAL_WRITE });
         }
         let zero_based = what.rights.contains(Rights::ZERO_BASED);
-        if kind == MwKind::Type1 {
-            if zero_based {
-                return Err(ManageRefusal::Rights { rights: what.rights });
-            }
-            if meta.has(flag::ZERO_BASED) {
-                return Err(ManageRefusal::ZeroBasedParent { key });
-            }
+        if kind == MwKind::Type1 && meta.has(flag::ZERO_BASED) {
+            return Err(ManageRefusal::ZeroBasedParent { key });
         }
         let offset = offset_within(entry, key, what.address, what.length)?;
         let qp = match kind {
