@@ -279,3 +279,22 @@ fn r_mw_07_a_type_1_window_is_never_zero_based_not_even_unbound() {
         assert_eq!(refused, ManageRefusal::Rights { rights });
     }
 }
+
+#[test]
+fn a_fault_of_an_earlier_translation_marks_no_page() {
+    let mut bed = Bed::new();
+    let backing = Backing::OnDemand { host: HostAddr(0x10000), page_shift: 12 };
+    let what = Registration { iova: IoAddr(0x10000), length: 0x1000, rights: ALL, backing };
+    let mr = bed.engine.register(PD, &what).unwrap();
+    let Err(Denied::Fault(fault)) = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8) else {
+        panic!("an absent page");
+    };
+    let page = HostRange { start: HostAddr(0x10000), len: 0x1000 };
+    bed.engine.detach(page, DetachCause::Discarded, Duration::ZERO);
+    let translation = Some((what.iova, what.length, backing));
+    let change = bed.engine.reregister(mr.id, &Remap { translation, ..Remap::default() }).unwrap();
+    bed.done(change);
+    assert!(!bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
+    let again = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8);
+    assert!(matches!(again, Err(Denied::Fault(_))), "{again:?}");
+}
