@@ -1,0 +1,34 @@
+//! The instruction-count gates: what `cargo xtask gates` runs under callgrind.
+//!
+//! A gate is one scenario below and one line in `gates/limits.toml`.
+
+mod harness;
+
+use std::hint::black_box;
+
+use harness::Scenario;
+
+/// Every scenario.
+const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "harness_loop", setup: harness_loop },
+    Scenario { name: "harness_multiply", setup: harness_multiply },
+];
+
+fn main() -> std::process::ExitCode {
+    harness::main(SCENARIOS)
+}
+
+/// The harness by itself: what every other count contains.
+fn harness_loop() -> Box<dyn FnMut()> {
+    Box::new(|| ())
+}
+
+/// A chain of 64 multiplications, so that a count far above the loop's is seen to be right.
+fn harness_multiply() -> Box<dyn FnMut()> {
+    let mut value = 1_u64;
+    Box::new(move || {
+        for _ in 0..64 {
+            value = black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
+    })
+}
