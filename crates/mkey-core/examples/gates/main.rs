@@ -2,6 +2,7 @@
 //!
 //! A gate is one scenario below and one line in `gates/limits.toml`.
 
+mod engine;
 mod harness;
 
 use std::hint::black_box;
@@ -12,6 +13,13 @@ use harness::Scenario;
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "harness_loop", setup: harness_loop },
     Scenario { name: "harness_multiply", setup: harness_multiply },
+    Scenario { name: "access_check_hot", setup: engine::access_check_hot },
+    Scenario { name: "access_check_window", setup: engine::access_check_window },
+    Scenario { name: "access_check_frmr", setup: engine::access_check_frmr },
+    Scenario { name: "bind_and_invalidate", setup: engine::bind_and_invalidate },
+    Scenario { name: "frmr_reg_64_and_inv", setup: engine::frmr_reg_64_and_inv },
+    Scenario { name: "frmr_reg_1_and_inv", setup: engine::frmr_reg_1_and_inv },
+    Scenario { name: "register_and_deregister", setup: engine::register_and_deregister },
 ];
 
 fn main() -> std::process::ExitCode {
