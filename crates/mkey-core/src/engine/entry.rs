@@ -3,7 +3,7 @@
 use super::sync::{AtomicU64, Ordering};
 use crate::key::Key;
 use crate::refusal::{KeyKind, PdId, QpId};
-use crate::rights::Rights;
+use crate::rights::{Rights, Want};
 
 /// Whether an entry's key is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,14 @@ impl Meta {
         self.0 & (0xf0 | flag::SLOW) == (KeyKind::Region as u64) << 4
     }
 
+    /// Whether this is a plain region in force that `key` names, in the role that `want` asks for,
+    /// and grants what `want` needs: state, kind, flags, variant and right in one comparison.
+    #[inline(always)]
+    pub(super) fn is_plain_region_for(self, key: Key, want: Want) -> bool {
+        let Pattern { mask, value, variant } = PLAIN[want as usize];
+        self.0 & mask == value | u64::from(key.variant()) << variant
+    }
+
     #[inline(always)]
     pub(super) const fn variants(self) -> Variants {
         Variants { local: (self.0 >> LOCAL_SHIFT) as u8, remote: (self.0 >> REMOTE_SHIFT) as u8 }
@@ -125,6 +133,47 @@ impl Meta {
         Self(self.0 & !0xf | state as u64)
     }
 }
+
+/// What the word of a plain region looks like to one [`Want`].
+struct Pattern {
+    /// The bits that matter.
+    mask: u64,
+    /// What they are, but for the key's variant.
+    value: u64,
+    /// Where the variant is.
+    variant: u32,
+}
+
+impl Pattern {
+    const fn of(want: Want) -> Self {
+        let (variant, bits) = match want.is_remote() {
+            true => (REMOTE_SHIFT, 0xff),
+            // With the bit that says that there is no local key.
+            false => (LOCAL_SHIFT, 0x1ff),
+        };
+        let right = (want.right().bits() as u64) << RIGHTS_SHIFT;
+        Self {
+            mask: 0xff | flag::SLOW | bits << variant | right,
+            value: State::Valid as u64 | (KeyKind::Region as u64) << 4 | right,
+            variant,
+        }
+    }
+}
+
+/// By [`Want`].
+static PLAIN: [Pattern; 5] = [
+    Pattern::of(Want::LocalRead),
+    Pattern::of(Want::LocalWrite),
+    Pattern::of(Want::RemoteRead),
+    Pattern::of(Want::RemoteWrite),
+    Pattern::of(Want::RemoteAtomic),
+];
+
+const _: () = {
+    assert!(Want::LocalRead as usize == 0 && Want::LocalWrite as usize == 1);
+    assert!(Want::RemoteRead as usize == 2 && Want::RemoteWrite as usize == 3);
+    assert!(Want::RemoteAtomic as usize == 4);
+};
 
 /// The low 8 bits of an object's two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
