@@ -5,8 +5,8 @@ use std::hint::black_box;
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::device::MwKind;
 use mkey_core::engine::{
-    Access, Backing, Change, Engine, EngineConfig, Executor, Executors, Progress, QpScope,
-    Registered, Registration,
+    Access, Backing, Change, Engine, EngineConfig, Executor, Executors, Place, Progress, QpScope,
+    Registered, Registration, Segment,
 };
 use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::refusal::{PdId, QpId};
@@ -69,7 +69,11 @@ impl Bed {
         assert!(matches!(opens, Ok(Some(_))), "{opens:?}");
         Box::new(move || {
             let opened = engine.open(&mut executor.target, black_box(&access));
-            black_box(opened.ok().and_then(|guard| guard.single()));
+            if let Some(Segment { place: Place::Memory(host), len }) =
+                opened.ok().and_then(|guard| guard.single())
+            {
+                black_box(host.0 + len);
+            }
         })
     }
 }

@@ -77,10 +77,9 @@ pub(super) fn serves_plainly(entry: &Entry, meta: Meta, access: &Access) -> Opti
     if !same || entry.owner() != Owner::new(access.pd, QpId(0)) {
         return None;
     }
-    match fit(entry.base(), entry.length(), access.address.0, access.length) {
-        Fit::Within(offset) => Some(offset),
-        Fit::Before(_) | Fit::Past(_) => None,
-    }
+    let offset = access.address.0.checked_sub(entry.base())?;
+    let room = entry.length().checked_sub(access.length)?;
+    if offset <= room { Some(offset) } else { None }
 }
 
 /// Why a key names nothing that is in force.

@@ -6,52 +6,47 @@
 
 const BITS: u32 = 24;
 const MASK: u32 = (1 << BITS) - 1;
-const ROUNDS: usize = 3;
-
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    multiplier: u32,
-    inverse: u32,
-    addend: u32,
-}
 
 /// The permutation drawn from one seed.
+///
+/// Towards the slot, which precedes every look-up, it is as short as it can be: mask, fold, times,
+/// fold, times. Backwards the sequence ends with a fold, so that the low bits of the indices of
+/// neighbouring slots differ as irregularly as the high ones.
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
-    rounds: [Round; ROUNDS],
+    mask: u32,
+    multipliers: [u32; 2],
+    inverses: [u32; 2],
 }
 
 impl Permutation {
     pub(super) fn new(seed: u64) -> Self {
         let mut state = seed;
-        let rounds = core::array::from_fn(|_| {
-            let random = split_mix(&mut state);
-            let multiplier = random as u32 & MASK | 1;
-            Round { multiplier, inverse: invert(multiplier), addend: (random >> 32) as u32 & MASK }
-        });
-        Self { rounds }
+        let multipliers = core::array::from_fn(|_| split_mix(&mut state) as u32 & MASK | 1);
+        let inverses = multipliers.map(invert);
+        Self { mask: split_mix(&mut state) as u32 & MASK, multipliers, inverses }
     }
 
-    /// The slot of an index. Hot: it precedes every look-up.
+    /// The slot of an index.
     #[inline(always)]
     pub(super) fn slot(&self, index: u32) -> u32 {
-        let mut x = index & MASK;
-        for round in &self.rounds {
-            x = x.wrapping_mul(round.multiplier).wrapping_add(round.addend) & MASK;
-            x ^= x >> (BITS / 2);
-        }
-        x
+        let x = fold(index & MASK ^ self.mask).wrapping_mul(self.multipliers[0]);
+        fold(x).wrapping_mul(self.multipliers[1]) & MASK
     }
 
     /// The index of a slot.
+    #[inline]
     pub(super) fn index(&self, slot: u32) -> u32 {
-        let mut x = slot & MASK;
-        for round in self.rounds.iter().rev() {
-            x ^= x >> (BITS / 2);
-            x = x.wrapping_sub(round.addend).wrapping_mul(round.inverse) & MASK;
-        }
-        x
+        let x = fold(slot.wrapping_mul(self.inverses[1]));
+        fold(x.wrapping_mul(self.inverses[0])) & MASK ^ self.mask
     }
+}
+
+/// Mixes the upper half of the index bits into the lower one; its own inverse. What lies above
+/// the index bits does not matter and stays.
+#[inline(always)]
+const fn fold(x: u32) -> u32 {
+    x ^ (x & MASK) >> (BITS / 2)
 }
 
 /// The inverse of an odd number modulo 2^32, by Newton's iteration: each step doubles the number
