@@ -17,6 +17,8 @@ const PD: PdId = PdId(1);
 const BY: QpScope = QpScope { pd: PD, qp: QpId(7) };
 const HOST: u64 = 0x10_0000;
 const PAGE: u64 = 4096;
+/// Accesses of one iteration, so that what the call of an iteration costs is small beside them.
+const ACCESSES: usize = 16;
 /// Threads that have a slot: what a revocation looks through.
 const THREADS: usize = 64;
 
@@ -58,7 +60,7 @@ impl Bed {
         (0..entries).map(|n| Sge { address: page(n), length: PAGE as u32, lkey }).collect()
     }
 
-    /// The access check of 8 bytes at `address`, guarded and translated.
+    /// `ACCESSES` times the access check of 8 bytes at `address`, guarded and translated.
     fn access(mut self, key: Key, address: u64) -> Box<dyn FnMut()> {
         let address = IoAddr(address);
         let want = Want::RemoteWrite;
@@ -68,11 +70,13 @@ impl Bed {
         let opens = engine.open(&mut executor.target, &access).map(|guard| guard.single());
         assert!(matches!(opens, Ok(Some(_))), "{opens:?}");
         Box::new(move || {
-            let opened = engine.open(&mut executor.target, black_box(&access));
-            if let Some(Segment { place: Place::Memory(host), len }) =
-                opened.ok().and_then(|guard| guard.single())
-            {
-                black_box(host.0 + len);
+            for _ in 0..ACCESSES {
+                let opened = engine.open(&mut executor.target, black_box(&access));
+                if let Some(Segment { place: Place::Memory(host), .. }) =
+                    opened.ok().and_then(|guard| guard.single())
+                {
+                    black_box(host.0);
+                }
             }
         })
     }

@@ -94,7 +94,7 @@ impl Engine {
     /// region are detached.
     #[inline(always)]
     pub fn open<'a>(&'a self, lane: &'a mut Lane, access: &Access) -> Result<Guard<'a>, Denied> {
-        let slot = self.table.slot(access.key.index());
+        let slot = self.table.slot(access.key);
         let published = lane.publish(tag(self.tag, slot));
         if self.paused.load(Ordering::Acquire) != 0 {
             return Err(Denied::Paused);
@@ -127,7 +127,7 @@ impl Engine {
     /// Checks a whole message before its first byte moves (R-RA-09): as [`Engine::open`], but of
     /// any length, and pages may be absent.
     pub fn check(&self, lane: &mut Lane, access: &Access) -> Result<(), Refusal> {
-        let (slot, entry) = self.table.find(access.key.index());
+        let (slot, entry) = self.table.find(access.key);
         let _published = lane.publish(tag(self.tag, slot));
         let entry = entry.ok_or(Refusal::UnknownIndex { key: access.key })?;
         check(entry, entry.meta(), access).map(|_| ())

@@ -2,7 +2,7 @@
 //!
 //! Order (R-RA, R-KEY): index, then all 32 bits, then state, domain, queue pair, rights, range.
 
-use super::entry::{Entry, Meta, Owner, State};
+use super::entry::{Entry, Meta, State};
 use super::range::{Fit, fit};
 use crate::address::IoAddr;
 use crate::key::Key;
@@ -74,12 +74,14 @@ pub(super) fn check(entry: &Entry, meta: Meta, access: &Access) -> Result<u64, R
 #[inline(always)]
 pub(super) fn serves_plainly(entry: &Entry, meta: Meta, access: &Access) -> Option<u64> {
     let same = meta.is_plain_region_for(access.key, access.want);
-    if !same || entry.owner() != Owner::new(access.pd, QpId(0)) {
+    // A region is any queue pair's of its domain.
+    if !same || entry.owner().pd() != access.pd {
         return None;
     }
-    let offset = access.address.0.checked_sub(entry.base())?;
-    let room = entry.length().checked_sub(access.length)?;
-    if offset <= room { Some(offset) } else { None }
+    match fit(entry.base(), entry.length(), access.address.0, access.length) {
+        Fit::Within(offset) => Some(offset),
+        Fit::Before(_) | Fit::Past(_) => None,
+    }
 }
 
 /// Why a key names nothing that is in force.

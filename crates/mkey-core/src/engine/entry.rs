@@ -99,8 +99,9 @@ impl Meta {
     /// and grants what `want` needs: state, kind, flags, variant and right in one comparison.
     #[inline(always)]
     pub(super) fn is_plain_region_for(self, key: Key, want: Want) -> bool {
-        let Pattern { mask, value, variant } = PLAIN[want as usize];
-        self.0 & mask == value | u64::from(key.variant()) << variant
+        let want = want as usize;
+        let variant = u64::from(key.variant()) * PLAIN.variant[want];
+        self.0 & PLAIN.mask[want] == PLAIN.value[want] + variant
     }
 
     #[inline(always)]
@@ -134,45 +135,41 @@ impl Meta {
     }
 }
 
-/// What the word of a plain region looks like to one [`Want`].
-struct Pattern {
+/// What the word of a plain region looks like, by [`Want`].
+struct Patterns {
     /// The bits that matter.
-    mask: u64,
+    mask: [u64; 5],
     /// What they are, but for the key's variant.
-    value: u64,
-    /// Where the variant is.
-    variant: u32,
+    value: [u64; 5],
+    /// What the variant is multiplied by to be in its place.
+    variant: [u64; 5],
 }
 
-impl Pattern {
-    const fn of(want: Want) -> Self {
-        let (variant, bits) = match want.is_remote() {
+const PLAIN: Patterns = {
+    const WANTS: [Want; 5] = [
+        Want::LocalRead,
+        Want::LocalWrite,
+        Want::RemoteRead,
+        Want::RemoteWrite,
+        Want::RemoteAtomic,
+    ];
+    let mut patterns = Patterns { mask: [0; 5], value: [0; 5], variant: [0; 5] };
+    let mut at = 0;
+    while at < WANTS.len() {
+        let want = WANTS[at];
+        assert!(want as usize == at);
+        let (shift, bits) = match want.is_remote() {
             true => (REMOTE_SHIFT, 0xff),
             // With the bit that says that there is no local key.
             false => (LOCAL_SHIFT, 0x1ff),
         };
         let right = (want.right().bits() as u64) << RIGHTS_SHIFT;
-        Self {
-            mask: 0xff | flag::SLOW | bits << variant | right,
-            value: State::Valid as u64 | (KeyKind::Region as u64) << 4 | right,
-            variant,
-        }
+        patterns.mask[at] = 0xff | flag::SLOW | bits << shift | right;
+        patterns.value[at] = State::Valid as u64 | (KeyKind::Region as u64) << 4 | right;
+        patterns.variant[at] = 1 << shift;
+        at += 1;
     }
-}
-
-/// By [`Want`].
-static PLAIN: [Pattern; 5] = [
-    Pattern::of(Want::LocalRead),
-    Pattern::of(Want::LocalWrite),
-    Pattern::of(Want::RemoteRead),
-    Pattern::of(Want::RemoteWrite),
-    Pattern::of(Want::RemoteAtomic),
-];
-
-const _: () = {
-    assert!(Want::LocalRead as usize == 0 && Want::LocalWrite as usize == 1);
-    assert!(Want::RemoteRead as usize == 2 && Want::RemoteWrite as usize == 3);
-    assert!(Want::RemoteAtomic as usize == 4);
+    patterns
 };
 
 /// The low 8 bits of an object's two keys.
@@ -189,17 +186,17 @@ pub(super) struct Owner(pub u64);
 impl Owner {
     #[inline(always)]
     pub(super) const fn new(pd: PdId, qp: QpId) -> Self {
-        Self((pd.0 as u64) << 32 | qp.0 as u64)
+        Self((qp.0 as u64) << 32 | pd.0 as u64)
     }
 
     #[inline(always)]
     pub(super) const fn pd(self) -> PdId {
-        PdId((self.0 >> 32) as u32)
+        PdId(self.0 as u32)
     }
 
     #[inline(always)]
     pub(super) const fn qp(self) -> QpId {
-        QpId(self.0 as u32)
+        QpId((self.0 >> 32) as u32)
     }
 }
 

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 const BLOCK: usize = if cfg!(loom) { 2 } else { 64 };
 const BLOCKS: usize = if cfg!(loom) { 1 } else { 1024 };
 
-/// Low bits of a published word: engine and slot. The rest counts the accesses of the lane, so
-/// that a word tells one access from the next.
+/// Low bits of a published word: engine, a bit that is set, slot. The rest counts the accesses of
+/// the lane, so that a word tells one access from the next.
 pub(super) const TAG_BITS: u32 = 33;
 const ENGINE_SHIFT: u32 = 25;
+const SET: u64 = 1 << 24;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const IDLE: u64 = 0;
 
@@ -92,7 +93,7 @@ impl Executors {
     /// A tag for a new engine. Engines that share a tag wait for each other's accesses now and
     /// then, which costs time but nothing else.
     pub(super) fn engine_tag(&self) -> u64 {
-        u64::from(self.engines.fetch_add(1, Ordering::Relaxed) % 256) << ENGINE_SHIFT
+        u64::from(self.engines.fetch_add(1, Ordering::Relaxed) % 256) << ENGINE_SHIFT | SET
     }
 
     /// Slots that were ever taken; those are what a revocation reads.
@@ -138,7 +139,7 @@ impl Executors {
 
     /// The accesses running in one engine.
     pub(super) fn users_of_engine(&self, engine_tag: u64) -> Waits {
-        self.scan(|word| word & TAG_MASK & !((1 << ENGINE_SHIFT) - 1) == engine_tag)
+        self.scan(|word| word & TAG_MASK & !(SET - 1) == engine_tag)
     }
 }
 
@@ -198,7 +199,7 @@ impl Drop for Published<'_> {
 /// The tag that accesses through table slot `slot` of an engine publish.
 #[inline(always)]
 pub(super) const fn tag(engine_tag: u64, slot: u32) -> u64 {
-    engine_tag | (slot as u64 + 1)
+    engine_tag | slot as u64
 }
 
 #[derive(Debug)]

@@ -114,7 +114,7 @@ impl Engine {
     /// is invalidated; a run of entries under one lkey holds its region once.
     pub fn fast_register(&self, by: QpScope, what: &RegMr<'_>) -> Result<Change, ManageRefusal> {
         let key = what.key;
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         let meta = entry.meta();
         match (meta.state(), meta.kind()) {

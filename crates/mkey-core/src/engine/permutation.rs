@@ -4,6 +4,8 @@
 //! sees is a permutation of the slot number. This is obfuscation, not cryptography: whoever sees
 //! many keys can solve for it. Protection domains and windows are the real protection.
 
+use crate::key::Key;
+
 const BITS: u32 = 24;
 const MASK: u32 = (1 << BITS) - 1;
 
@@ -14,6 +16,7 @@ const MASK: u32 = (1 << BITS) - 1;
 /// neighbouring slots differ as irregularly as the high ones.
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
+    /// In the place of a key's index.
     mask: u32,
     multipliers: [u32; 2],
     inverses: [u32; 2],
@@ -24,13 +27,13 @@ impl Permutation {
         let mut state = seed;
         let multipliers = core::array::from_fn(|_| split_mix(&mut state) as u32 & MASK | 1);
         let inverses = multipliers.map(invert);
-        Self { mask: split_mix(&mut state) as u32 & MASK, multipliers, inverses }
+        Self { mask: (split_mix(&mut state) as u32) << 8, multipliers, inverses }
     }
 
-    /// The slot of an index.
+    /// The slot of a key's index.
     #[inline(always)]
-    pub(super) fn slot(&self, index: u32) -> u32 {
-        let x = fold(index & MASK ^ self.mask).wrapping_mul(self.multipliers[0]);
+    pub(super) fn slot(&self, key: Key) -> u32 {
+        let x = fold(Key(key.0 ^ self.mask).index()).wrapping_mul(self.multipliers[0]);
         fold(x).wrapping_mul(self.multipliers[1]) & MASK
     }
 
@@ -38,7 +41,7 @@ impl Permutation {
     #[inline]
     pub(super) fn index(&self, slot: u32) -> u32 {
         let x = fold(slot.wrapping_mul(self.inverses[1]));
-        fold(x.wrapping_mul(self.inverses[0])) & MASK ^ self.mask
+        fold(x.wrapping_mul(self.inverses[0])) & MASK ^ self.mask >> 8
     }
 }
 
@@ -77,7 +80,7 @@ mod tests {
         let permutation = Permutation::new(7);
         let mut seen = vec![false; 1 << BITS];
         for index in 0..1 << BITS {
-            let slot = permutation.slot(index);
+            let slot = permutation.slot(Key::new(index, index as u8));
             assert!(!core::mem::replace(&mut seen[slot as usize], true));
             assert_eq!(permutation.index(slot), index);
         }

@@ -4,7 +4,7 @@
 use super::entry::Entry;
 use super::permutation::Permutation;
 use super::sync::lock;
-use crate::key::MAX_KEYS;
+use crate::key::{Key, MAX_KEYS};
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock};
 
@@ -45,16 +45,16 @@ impl Table {
         }
     }
 
-    /// The slot of an index.
+    /// The slot of a key's index.
     #[inline(always)]
-    pub(super) fn slot(&self, index: u32) -> u32 {
-        self.permutation.slot(index)
+    pub(super) fn slot(&self, key: Key) -> u32 {
+        self.permutation.slot(key)
     }
 
-    /// The slot of an index, and its entry if its chunk was ever used.
+    /// The slot of a key's index, and its entry if its chunk was ever used.
     #[inline(always)]
-    pub(super) fn find(&self, index: u32) -> (u32, Option<&Entry>) {
-        let slot = self.slot(index);
+    pub(super) fn find(&self, key: Key) -> (u32, Option<&Entry>) {
+        let slot = self.slot(key);
         (slot, self.entry(slot))
     }
 

@@ -129,7 +129,7 @@ impl Engine {
     /// The live object that a key names, and its word. For windows and invalidation the key's role
     /// does not matter but for the variant compared.
     pub(super) fn named(&self, key: Key, role: Want) -> Result<(u32, &Entry, Meta), ManageRefusal> {
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         let meta = entry.meta();
         if meta.state() == State::Empty {
@@ -148,7 +148,7 @@ impl Engine {
     /// Holds the region of an lkey, so that it can not end; what it is must be looked at after.
     #[inline]
     pub(super) fn hold_parent(&self, key: Key) -> Result<(u32, &Entry), ManageRefusal> {
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         if !entry.hold() {
             return Err(ManageRefusal::Busy { key });
