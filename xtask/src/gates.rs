@@ -23,7 +23,7 @@ use crate::workspace::Workspace;
 #[command(after_help = "\
 Examples:
   cargo xtask gates                   every gate
-  cargo xtask gates harness_loop      one, while working on it
+  cargo xtask gates access_check_hot  one, while working on it
 
 The limits are in gates/limits.toml, the scenarios in crates/mkey-core/examples/gates. Exit
 status: 0 all within their limits and all slowed copies beyond, 1 not so, 3 no valgrind.")]

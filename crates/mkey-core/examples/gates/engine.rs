@@ -13,6 +13,8 @@ use mkey_core::refusal::{PdId, QpId};
 use mkey_core::rights::{Rights, Want};
 use mkey_core::work::{BindMw, RegMr, Sge};
 
+type Iteration = Box<dyn FnMut()>;
+
 const PD: PdId = PdId(1);
 const BY: QpScope = QpScope { pd: PD, qp: QpId(7) };
 const HOST: u64 = 0x10_0000;
@@ -61,7 +63,7 @@ impl Bed {
     }
 
     /// `ACCESSES` times the access check of 8 bytes at `address`, guarded and translated.
-    fn access(mut self, key: Key, address: u64) -> Box<dyn FnMut()> {
+    fn access(mut self, key: Key, address: u64) -> Iteration {
         let address = IoAddr(address);
         let want = Want::RemoteWrite;
         let access = Access { key, pd: PD, qp: BY.qp, address, length: 8, want };
@@ -83,21 +85,21 @@ impl Bed {
 }
 
 /// An access through a region's rkey.
-pub fn access_check_hot() -> Box<dyn FnMut()> {
+pub fn access_check_hot() -> Iteration {
     let bed = Bed::new();
     let key = bed.mr.rkey.0;
     bed.access(key, HOST + 64)
 }
 
 /// An access through a type 2 window.
-pub fn access_check_window() -> Box<dyn FnMut()> {
+pub fn access_check_window() -> Iteration {
     let bed = Bed::new();
     let key = bind(&bed.engine, &bind_of(bed.window(), bed.mr.lkey)).0;
     bed.access(key, HOST + PAGE + 64)
 }
 
 /// An access through a fast registration of 64 entries, to its 33rd.
-pub fn access_check_frmr() -> Box<dyn FnMut()> {
+pub fn access_check_fast_mr() -> Iteration {
     let bed = Bed::new();
     let (key, entries) = (bed.fast_mr(64), bed.scatter(64));
     fast_register(&bed.engine, key, &entries);
@@ -105,7 +107,7 @@ pub fn access_check_frmr() -> Box<dyn FnMut()> {
 }
 
 /// A bind of a type 2 window and its invalidation.
-pub fn bind_and_invalidate() -> Box<dyn FnMut()> {
+pub fn window_bind_invalidate() -> Iteration {
     let bed = Bed::new();
     let mut what = bind_of(bed.window(), bed.mr.lkey);
     Box::new(move || {
@@ -116,17 +118,8 @@ pub fn bind_and_invalidate() -> Box<dyn FnMut()> {
     })
 }
 
-/// A fast registration of 64 entries under one lkey and its invalidation.
-pub fn frmr_reg_64_and_inv() -> Box<dyn FnMut()> {
-    frmr(64)
-}
-
-/// A fast registration of one entry and its invalidation.
-pub fn frmr_reg_1_and_inv() -> Box<dyn FnMut()> {
-    frmr(1)
-}
-
-fn frmr(entries: u64) -> Box<dyn FnMut()> {
+/// A fast registration of `entries` pages under one lkey and its invalidation.
+pub fn fast_mr_invalidate(entries: u64) -> Iteration {
     let bed = Bed::new();
     let (mut key, entries) = (bed.fast_mr(64), bed.scatter(entries));
     Box::new(move || {
@@ -138,7 +131,7 @@ fn frmr(entries: u64) -> Box<dyn FnMut()> {
 }
 
 /// The engine's part of registering 4 KiB and deregistering them.
-pub fn register_and_deregister() -> Box<dyn FnMut()> {
+pub fn region_register_deregister() -> Iteration {
     let bed = Bed::new();
     let what = region(HOST, PAGE);
     let pair = move || {
