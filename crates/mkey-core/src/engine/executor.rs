@@ -35,10 +35,10 @@ impl Block {
         Self(core::array::from_fn(|_| AtomicU64::new(IDLE)))
     }
 
-    /// The words of its first `slots` slots, by slot.
+    /// A word of it.
     #[inline(always)]
-    fn slots(&self, slots: usize) -> impl Iterator<Item = (usize, &[AtomicU64])> {
-        self.0.chunks_exact(SLOT).take(slots).enumerate()
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.0[at % WORDS]
     }
 }
 
@@ -112,17 +112,17 @@ impl Executors {
                 break;
             }
             let Some(block) = block.get() else { break };
-            for (number, slot) in block.slots(left) {
-                let [source, target, ..] = slot else { continue };
-                let (source, target) =
-                    (source.load(Ordering::Acquire), target.load(Ordering::Acquire));
+            let shared: &Block = block;
+            for slot in (0..left.min(BLOCK) * SLOT).step_by(SLOT) {
+                let words: [u64; LANES] =
+                    core::array::from_fn(|lane| shared.word(slot + lane).load(Ordering::Acquire));
                 // Nearly all slots are idle nearly all the time.
-                if source | target == IDLE {
+                if words == [IDLE; LANES] {
                     continue;
                 }
-                for (lane, word) in [source, target].into_iter().enumerate() {
+                for (lane, word) in words.into_iter().enumerate() {
                     if word != IDLE && matches(word) {
-                        waits.push(block, number * SLOT + lane, word);
+                        waits.push(block, slot + lane, word);
                     }
                 }
             }
@@ -174,7 +174,7 @@ impl Lane {
     #[inline(always)]
     pub(super) fn publish(&mut self, tag: u64) -> Published<'_> {
         self.sequence = self.sequence.wrapping_add(1 << TAG_BITS);
-        let word = &self.block.0[self.word % WORDS];
+        let word = self.block.word(self.word);
         // Release, not relaxed: a revoker that reads this word instead of the idle one before it
         // must see that the earlier access has ended.
         word.store(self.sequence | tag, Ordering::Release);
@@ -225,7 +225,7 @@ impl Waits {
         if self.0.is_empty() {
             return true;
         }
-        self.0.retain(|wait| wait.block.0[wait.at % WORDS].load(Ordering::Acquire) == wait.word);
+        self.0.retain(|wait| wait.block.word(wait.at).load(Ordering::Acquire) == wait.word);
         self.0.is_empty()
     }
 }
