@@ -53,7 +53,8 @@ impl Engine {
             }
             return Err(ManageRefusal::Busy { key: what.mw.0 });
         }
-        Ok(self.begin(slot, meta, Step::Replace { old: meta, fields, meta: new, translated: true }))
+        let step = Step::Replace { old: meta, fields, meta: new, translated: true, closed: false };
+        Ok(self.begin(slot, meta, step))
     }
 
     /// The window that a bind names, ready to be bound.
