@@ -43,6 +43,10 @@ pub trait Subject: Sync + Sized {
     /// Opens the devices of the two sides of a test: two that reach each other, or one twice.
     fn open(&self) -> (Arc<Self::Device>, Arc<Self::Device>);
 
+    /// Opens a device whose registrations may pin at most `memlock` bytes, by a process without
+    /// the privilege to pin more.
+    fn open_limited(&self, memlock: u64) -> Arc<Self::Device>;
+
     /// Lets time go on for the device's timers: moves its clock, or waits.
     fn pass(&self, device: &Self::Device, time: Duration);
 

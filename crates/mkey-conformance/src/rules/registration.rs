@@ -6,7 +6,7 @@ use crate::memory::{Memory, PAGE};
 use crate::registry::rule_tests;
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::device::{Device, MrHandle, MrSpec, MwKind, PdHandle, SrqHandle};
-use mkey_core::error::errno::{EBUSY, EFAULT, EINVAL, ENOENT, EOPNOTSUPP};
+use mkey_core::error::errno::{EBUSY, EFAULT, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
 use mkey_core::queue_pair::{QpInit, QpKind, QpState};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus::{LocProtErr, RemAccessErr, Success, WrFlushErr};
@@ -24,6 +24,7 @@ rule_tests! {
     r_reg_06_zero_length_registers,
     r_reg_07_a_range_that_wraps_is_refused,
     r_reg_08_unmapped_memory_is_refused,
+    r_reg_09_more_than_may_be_locked,
     r_reg_10_read_only_memory_can_not_be_made_writable,
     r_reg_11_page_offsets_have_to_agree,
     r_reg_12_chosen_io_address,
@@ -150,6 +151,30 @@ fn r_reg_08_unmapped_memory_is_refused<S: Subject>(s: &S) {
     }
     p.a.mr_over(p.a.pd, &memory, 0, 2 * PAGE, ALL, None);
     p.a.mr_over(p.a.pd, &memory, 3 * PAGE, PAGE, ALL, None);
+}
+
+fn r_reg_09_more_than_may_be_locked<S: Subject>(s: &S) {
+    let memory = Memory::filled(8);
+    let reg = |device: &S::Device, pd, pages: usize| {
+        let length = (pages * PAGE) as u64;
+        let address = HostAddr(memory.address());
+        let spec = MrSpec { address, length, iova: None, rights: ALL };
+        // SAFETY: the memory outlives the devices below, and is only accessed volatile.
+        unsafe { device.reg_mr(pd, &spec) }.map_err(|e| e.errno())
+    };
+    let device = s.open_limited(4 * PAGE as u64);
+    let pd = device.alloc_pd().expect("alloc_pd");
+    assert_eq!(reg(&device, pd, 5), Err(ENOMEM));
+    let first = reg(&device, pd, 3).expect("within the limit");
+    // Each registration counts by itself, although the pages are the same.
+    assert_eq!(reg(&device, pd, 2), Err(ENOMEM));
+    reg(&device, pd, 1).expect("up to the limit");
+    assert_eq!(reg(&device, pd, 1), Err(ENOMEM));
+    device.dereg_mr(first.handle).expect("dereg_mr");
+    reg(&device, pd, 3).expect("what was given back");
+    let device = s.open_limited(0);
+    let pd = device.alloc_pd().expect("alloc_pd");
+    assert_eq!(reg(&device, pd, 1), Err(EPERM), "nothing may be locked at all");
 }
 
 fn r_reg_10_read_only_memory_can_not_be_made_writable<S: Subject>(s: &S) {
