@@ -3,6 +3,7 @@
 # The share holds `record` and `cases.txt` and receives `cases.json` and `kernel.json`.
 set -eu -o pipefail
 modprobe rdma_rxe
+modprobe ib_uverbs
 modprobe dummy
 ip link add dummy0 type dummy
 ip link set dummy0 mtu 4200 address 02:00:00:00:00:01 up
