@@ -203,6 +203,7 @@ fn events_are_had_without_privilege_and_their_lack_is_explained() {
         let _guard = watcher.watch(range).unwrap();
         let before = watcher.in_hand().reads();
         unsafe { libc::madvise(pages.addr.cast(), PAGE, libc::MADV_DONTNEED) };
+        watcher.in_hand().wait();
         assert!(watcher.in_hand().reads() > before);
     });
     confined(60_011, 64 << 10, true, || {
