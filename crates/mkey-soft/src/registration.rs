@@ -516,7 +516,7 @@ fn check_rights(rights: Rights) -> std::result::Result<Rights, Reason> {
 /// R-REG-11.
 fn check_offset(spec: &MrSpec) -> std::result::Result<(), Reason> {
     match spec.iova {
-        Some(iova) if (iova.0 ^ spec.address.0) % PAGE != 0 => {
+        Some(iova) if !(iova.0 ^ spec.address.0).is_multiple_of(PAGE) => {
             Err(Reason::PageOffset { address: spec.address, iova })
         }
         _ => Ok(()),
