@@ -72,6 +72,8 @@ pub struct Config {
     pub signal_all: bool,
     /// Both sides take receives from a shared queue of their own.
     pub srq: bool,
+    /// The shared queues are of another protection domain than the queue pairs.
+    pub srq_apart: bool,
 }
 
 impl Config {
@@ -92,6 +94,7 @@ impl Config {
             cq_depth: 256,
             signal_all: false,
             srq: false,
+            srq_apart: false,
         }
     }
 }
@@ -231,6 +234,8 @@ pub const NOTHING: Completion = Completion {
 pub struct Shared<Q> {
     /// Names it in verbs.
     pub handle: SrqHandle,
+    /// Its protection domain.
+    pub pd: PdHandle,
     /// Its data plane.
     pub srq: Q,
 }
@@ -267,9 +272,10 @@ impl<'s, S: Subject> Side<'s, S> {
         };
         let (sends, recvs) = (queue(), queue());
         let shared = config.srq.then(|| {
+            let pd = if config.srq_apart { device.alloc_pd().expect("alloc_pd") } else { pd };
             let handle =
                 device.create_srq(pd, config.max_recv_wr, config.max_sge).expect("create_srq");
-            Shared { handle, srq: device.srq(handle).expect("the queue's data plane") }
+            Shared { handle, pd, srq: device.srq(handle).expect("the queue's data plane") }
         });
         let init = QpInit {
             kind: config.kind,
