@@ -1,0 +1,219 @@
+//! The map of pinned spans: disjoint ranges, each with a count of its users. Pure.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Names a span while somebody counts on it.
+pub(super) type SpanId = u32;
+
+/// A range that is held in place as a whole, by `H`.
+#[derive(Debug)]
+pub(super) struct Span<H> {
+    pub range: Range<usize>,
+    /// Users; at least one.
+    pub users: u32,
+    /// How it is held; `None` while that is being done.
+    pub hold: Option<H>,
+    /// The part of the range whose mapping has gone: such a span serves its users to the end and
+    /// is found no more.
+    pub gone: Option<Range<usize>>,
+}
+
+/// The spans of a process. Those that are found do not overlap.
+#[derive(Debug)]
+pub(super) struct Spans<H> {
+    found: BTreeMap<usize, (usize, SpanId)>,
+    slab: Vec<Option<Span<H>>>,
+    free: Vec<SpanId>,
+}
+
+impl<H> Spans<H> {
+    pub(super) fn new() -> Self {
+        Self { found: BTreeMap::new(), slab: Vec::new(), free: Vec::new() }
+    }
+
+    /// The one span that covers all of the range.
+    #[inline]
+    pub(super) fn covering(&self, range: &Range<usize>) -> Option<SpanId> {
+        let (_, &(end, id)) = self.found.range(..=range.start).next_back()?;
+        (end >= range.end).then_some(id)
+    }
+
+    /// The spans that share a byte with the range, ascending.
+    pub(super) fn overlapping(
+        &self,
+        range: &Range<usize>,
+    ) -> impl Iterator<Item = (Range<usize>, SpanId)> {
+        let first = match self.found.range(..=range.start).next_back() {
+            Some((&start, &(end, _))) if end > range.start => start,
+            _ => range.start,
+        };
+        self.found
+            .range(first..range.end.max(first))
+            .map(|(&start, &(end, id))| (start..end, id))
+    }
+
+    /// The parts of the range in no span, ascending.
+    pub(super) fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for (span, _) in self.overlapping(range) {
+            if span.start > at {
+                gaps.push(at..span.start);
+            }
+            at = span.end;
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
+    pub(super) fn get(&self, id: SpanId) -> Option<&Span<H>> {
+        self.slab.get(id as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: SpanId) -> Option<&mut Span<H>> {
+        self.slab.get_mut(id as usize)?.as_mut()
+    }
+
+    /// Adds a span with one user; the range must lie in a gap.
+    pub(super) fn insert(&mut self, range: Range<usize>, hold: Option<H>) -> SpanId {
+        let (start, end) = (range.start, range.end);
+        let span = Span { range, users: 1, hold, gone: None };
+        let id = match self.free.pop() {
+            Some(id) => {
+                if let Some(place) = self.slab.get_mut(id as usize) {
+                    *place = Some(span);
+                }
+                id
+            }
+            None => {
+                self.slab.push(Some(span));
+                (self.slab.len() - 1) as SpanId
+            }
+        };
+        self.found.insert(start, (end, id));
+        id
+    }
+
+    /// Takes one user off; returns the span if it was the last.
+    #[inline]
+    pub(super) fn release(&mut self, id: SpanId) -> Option<Span<H>> {
+        let place = self.slab.get_mut(id as usize)?;
+        let span = place.as_mut()?;
+        span.users = span.users.saturating_sub(1);
+        if span.users > 0 {
+            return None;
+        }
+        let span = place.take()?;
+        self.free.push(id);
+        if span.gone.is_none() {
+            self.found.remove(&span.range.start);
+        }
+        Some(span)
+    }
+
+    /// Marks the spans that share a byte with the range as gone; returns how many there were.
+    pub(super) fn detach(&mut self, range: &Range<usize>) -> usize {
+        let hit: Vec<_> = self.overlapping(range).collect();
+        for (span_range, id) in &hit {
+            self.found.remove(&span_range.start);
+            if let Some(span) = self.get_mut(*id) {
+                let start = range.start.max(span_range.start);
+                span.gone = Some(start..range.end.min(span_range.end));
+            }
+        }
+        hit.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlap_gaps_and_cover() {
+        let mut spans = Spans::new();
+        let a = spans.insert(10..20, Some(()));
+        let b = spans.insert(30..40, Some(()));
+        assert_eq!(spans.covering(&(12..20)), Some(a));
+        assert_eq!(spans.covering(&(12..21)), None);
+        assert_eq!(spans.covering(&(9..12)), None);
+        assert_eq!(spans.gaps(&(0..50)), [0..10, 20..30, 40..50]);
+        assert_eq!(spans.gaps(&(15..35)), [20..30]);
+        assert_eq!(spans.gaps(&(10..20)), []);
+        assert_eq!(spans.gaps(&(20..30)), [20..30]);
+        let ids: Vec<_> = spans.overlapping(&(19..31)).map(|(_, id)| id).collect();
+        assert_eq!(ids, [a, b]);
+        assert_eq!(spans.overlapping(&(20..30)).count(), 0);
+        assert_eq!(spans.overlapping(&(20..20)).count(), 0);
+    }
+
+    #[test]
+    fn a_gone_span_serves_its_users_and_is_not_found() {
+        let mut spans = Spans::new();
+        let old = spans.insert(10..20, Some('o'));
+        assert_eq!(spans.detach(&(15..30)), 1);
+        assert_eq!(spans.detach(&(15..30)), 0);
+        assert_eq!(spans.covering(&(10..20)), None);
+        let new = spans.insert(10..20, Some('n'));
+        let gone = spans.release(old).unwrap();
+        assert_eq!((gone.hold, gone.gone), (Some('o'), Some(15..20)));
+        assert_eq!(spans.covering(&(10..20)), Some(new), "the new one must stay");
+        assert!(spans.release(new).is_some());
+        assert!(spans.release(new).is_none());
+    }
+
+    /// Against a count per unit: after any sequence of operations every unit in use is in exactly
+    /// one span, and a unit that nobody uses any more lies in no span without users.
+    #[test]
+    fn agrees_with_a_count_per_unit() {
+        const UNITS: usize = 64;
+        let mut seed = 1u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((seed >> 33) as usize) % below
+        };
+        let mut spans = Spans::new();
+        let mut users: Vec<(Range<usize>, Vec<SpanId>)> = Vec::new();
+        for _ in 0..20_000 {
+            if users.len() < 12 && random(2) == 0 {
+                let start = random(UNITS);
+                let range = start..start + 1 + random(UNITS - start);
+                let gaps = spans.gaps(&range);
+                let mut ids: Vec<_> =
+                    spans.overlapping(&range).map(|(_, id)| id).collect();
+                for &id in &ids {
+                    spans.get_mut(id).unwrap().users += 1;
+                }
+                ids.extend(gaps.into_iter().map(|gap| spans.insert(gap, Some(()))));
+                users.push((range, ids));
+            } else if !users.is_empty() {
+                let (_, ids) = users.swap_remove(random(users.len()));
+                for id in ids {
+                    spans.release(id);
+                }
+            }
+            for unit in 0..UNITS {
+                let holders = users.iter().filter(|(range, _)| range.contains(&unit)).count();
+                let found: Vec<_> = spans.overlapping(&(unit..unit + 1)).collect();
+                assert!(found.len() <= 1);
+                if holders > 0 {
+                    assert_eq!(found.len(), 1, "unit {unit} has users and no span");
+                }
+                for (_, id) in found {
+                    assert!(users.iter().any(|(_, ids)| ids.contains(&id)));
+                }
+            }
+        }
+        for (_, ids) in users {
+            for id in ids {
+                spans.release(id);
+            }
+        }
+        assert_eq!(spans.overlapping(&(0..UNITS)).count(), 0);
+        assert!(spans.slab.iter().all(Option::is_none));
+    }
+}
