@@ -10,6 +10,7 @@ use mkey_core::device::{Device, MrInfo, MrSpec, PdHandle};
 use mkey_core::rights::Rights;
 use mkey_os::error::OsError;
 use mkey_os::mapping::{Mapping, PageKind};
+use std::borrow::Borrow;
 
 /// Mapped memory.
 #[derive(Debug)]
@@ -45,7 +46,8 @@ impl Arena {
     /// Registers `length` bytes from `offset`.
     ///
     /// # Errors
-    /// As the device refuses; `Outside` for a range that is not in the arena.
+    /// As [`Registration::new`].
+    #[inline]
     pub fn register<'a, D: Device>(
         &'a self,
         device: &'a D,
@@ -53,14 +55,8 @@ impl Arena {
         offset: u64,
         length: u64,
         rights: Rights,
-    ) -> Result<Registration<'a, D>> {
-        self.check(offset, length)?;
-        let spec = MrSpec { address: self.at(offset), length, iova: None, rights };
-        // SAFETY: the range lies in the mapping, which the registration borrows and so outlives;
-        // a registration that is leaked leaves accesses after unmapping to be refused by the
-        // device. No reference to the bytes is ever made.
-        let info = unsafe { device.reg_mr(pd, &spec) }?;
-        Ok(Registration { device, info, _arena: self, live: true })
+    ) -> Result<Registration<'a, D, &'a Arena>> {
+        Registration::new(self, device, pd, offset, length, rights)
     }
 
     /// Copies `length` bytes from `from` at `from_offset` to `self` at `offset`: the bare
@@ -69,7 +65,13 @@ impl Arena {
     /// # Errors
     /// `Outside` for a range that is not in its arena.
     #[inline]
-    pub fn copy_from(&self, offset: u64, from: &Arena, from_offset: u64, length: u64) -> Result<()> {
+    pub fn copy_from(
+        &self,
+        offset: u64,
+        from: &Arena,
+        from_offset: u64,
+        length: u64,
+    ) -> Result<()> {
         self.check(offset, length)?;
         from.check(from_offset, length)?;
         // SAFETY: both ranges lie in live mappings that are readable and writable (checked above),
@@ -111,28 +113,63 @@ impl Arena {
     }
 }
 
-/// Registered memory; deregistered when dropped.
+impl From<Mapping> for Arena {
+    fn from(mapping: Mapping) -> Self {
+        Self { mapping }
+    }
+}
+
+/// Registered memory, which it borrows or owns; deregistered when dropped, before the memory goes.
 #[derive(Debug)]
-pub struct Registration<'a, D: Device> {
+pub struct Registration<'a, D: Device, A: Borrow<Arena>> {
     device: &'a D,
     /// Its keys.
     pub info: MrInfo,
-    _arena: &'a Arena,
+    arena: A,
     live: bool,
 }
 
-impl<D: Device> Registration<'_, D> {
+impl<'a, D: Device, A: Borrow<Arena>> Registration<'a, D, A> {
+    /// Registers `length` bytes from `offset` of `arena`.
+    ///
+    /// # Errors
+    /// As the device refuses; `Outside` for a range that is not in the arena.
+    #[inline]
+    pub fn new(
+        arena: A,
+        device: &'a D,
+        pd: PdHandle,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<Self> {
+        let memory = arena.borrow();
+        memory.check(offset, length)?;
+        let spec = MrSpec { address: memory.at(offset), length, iova: None, rights };
+        // SAFETY: the range lies in the mapping, which the registration borrows or owns and so
+        // outlives; one that is leaked leaves accesses after unmapping to be refused by the
+        // device. No reference to the bytes is ever made.
+        let info = unsafe { device.reg_mr(pd, &spec) }?;
+        Ok(Self { device, info, arena, live: true })
+    }
+
+    /// The memory.
+    pub fn arena(&self) -> &Arena {
+        self.arena.borrow()
+    }
+
     /// Deregisters and says how that went.
     ///
     /// # Errors
     /// As the device refuses.
+    #[inline]
     pub fn deregister(mut self) -> Result<()> {
         self.live = false;
         Ok(self.device.dereg_mr(self.info.handle)?)
     }
 }
 
-impl<D: Device> Drop for Registration<'_, D> {
+impl<D: Device, A: Borrow<Arena>> Drop for Registration<'_, D, A> {
     fn drop(&mut self) {
         if self.live {
             // On the way out of an error that is already told.

@@ -17,7 +17,7 @@ use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr
 use std::time::{Duration, Instant};
 
 /// The most work requests in one chain.
-pub const MOST: usize = 32;
+pub const MOST: usize = 8;
 
 /// How long a completion may take before something is wrong.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub struct Link<'a, D: DataPlane> {
     pub pd: PdHandle,
     peer: Side<D>,
     application: Side<D>,
-    source: Option<Registration<'a, D>>,
+    source: Option<Registration<'a, D, &'a Arena>>,
     source_at: IoAddr,
 }
 
@@ -132,13 +132,14 @@ impl<'a, D: DataPlane> Link<'a, D> {
     #[inline]
     pub fn write(&self, targets: &[Target]) -> Result<()> {
         let Some(source) = &self.source else { return Ok(()) };
+        if let [target] = targets {
+            let sge =
+                [Sge { address: self.source_at, length: target.length, lkey: source.info.lkey }];
+            return post_one(self.device, &self.peer, SendOp::Write(target.remote), &sge);
+        }
         let mut sges = [[Sge::default()]; MOST];
         for (sge, target) in sges.iter_mut().zip(targets) {
-            *sge = [Sge {
-                address: self.source_at,
-                length: target.length,
-                lkey: source.info.lkey,
-            }];
+            *sge = [Sge { address: self.source_at, length: target.length, lkey: source.info.lkey }];
         }
         let ops = targets.iter().zip(&sges).map(|(t, sge)| (SendOp::Write(t.remote), &sge[..]));
         post_and_wait(self.device, &self.peer, ops, targets.len())
@@ -150,9 +151,19 @@ impl<'a, D: DataPlane> Link<'a, D> {
     /// As posting or the work fails.
     #[inline]
     pub fn manage<'w>(&self, ops: &[SendOp<'w>]) -> Result<()> {
+        if let [op] = ops {
+            return post_one(self.device, &self.application, *op, &[]);
+        }
         let work = ops.iter().map(|op| (*op, &[][..]));
         post_and_wait(self.device, &self.application, work, ops.len())
     }
+}
+
+/// Posts one work request and polls its completion.
+#[inline]
+fn post_one<D: DataPlane>(device: &D, side: &Side<D>, op: SendOp<'_>, sges: &[Sge]) -> Result<()> {
+    side.qp.post_send(&[SendWr::new(1, op, sges)])?;
+    wait(device, &side.cq, 1)
 }
 
 /// Posts a chain of which only the last makes a completion when all goes well, and polls for it.

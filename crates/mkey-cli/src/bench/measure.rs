@@ -91,10 +91,7 @@ pub fn batch_for(one: Duration, clock: Duration) -> u32 {
 /// CPU time of all threads of this process so far.
 pub fn cpu_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// How long to go on: at least `least` times, at most `most`, else until the time is used up.

@@ -1,0 +1,31 @@
+//! What this machine does not allow, and the command that would.
+
+use mkey_os::hugepages::ReserveError;
+use mkey_os::mapping::PageKind;
+
+use super::report::Missing;
+
+/// More memory may be locked: in this shell, in a container, in a service.
+pub const MEMLOCK: &str = "sudo prlimit --pid $$ --memlock=unlimited   \
+     (docker run --ulimit memlock=-1; systemd: LimitMEMLOCK=infinity)";
+
+/// The control group leaves more memory.
+pub const CGROUP: &str = "raise memory.max of the control group   \
+     (docker run --memory 4g; systemd: MemoryMax=4G)";
+
+/// Huge pages that could not be reserved.
+pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> Missing {
+    let what = match error {
+        ReserveError::Refused { errno, .. } => format!(
+            "{kind} pages: {needed} needed, {free} free, and this user may not reserve more \
+             ({errno})"
+        ),
+        other => format!("{kind} pages: {needed} needed, {free} free; {other}"),
+    };
+    Missing { what, command: Some(error.mend()) }
+}
+
+/// Pin modes that were asked for and are refused here.
+pub fn pinning(_asked: super::args::Pin) -> Vec<Missing> {
+    Vec::new()
+}
