@@ -5,13 +5,12 @@ use mkey_os::mapping::PageKind;
 
 use super::report::Missing;
 
-/// More memory may be locked: in this shell, in a container, in a service.
-pub const MEMLOCK: &str = "sudo prlimit --pid $$ --memlock=unlimited   \
-     (docker run --ulimit memlock=-1; systemd: LimitMEMLOCK=infinity)";
+/// More memory may be locked: in this shell, or in a container.
+pub const MEMLOCK: &str =
+    "sudo prlimit --pid $$ --memlock=unlimited   (docker run --ulimit memlock=-1)";
 
-/// The control group leaves more memory.
-pub const CGROUP: &str = "raise memory.max of the control group   \
-     (docker run --memory 4g; systemd: MemoryMax=4G)";
+/// The control group leaves more memory: a container, or a service.
+pub const CGROUP: &str = "docker run --memory 4g   (systemd-run -p MemoryMax=4G)";
 
 /// Huge pages that could not be reserved.
 pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> Missing {

@@ -16,8 +16,9 @@ pub enum Side {
 pub enum Line {
     /// One cell a column.
     Cells(Vec<String>),
-    /// Cells of the first columns, then a text over all others.
-    Text(Vec<String>, String),
+    /// Cells of the first columns, then a text over all others; a second text stands below it on
+    /// one line, however long, to be copied.
+    Text(Vec<String>, String, Option<String>),
 }
 
 /// The width that texts are wrapped to.
@@ -31,7 +32,7 @@ pub fn render(columns: &[(&str, Side, Option<usize>)], lines: &[Line]) -> String
         columns.iter().map(|(head, ..)| head.split('\n').collect()).collect();
     let height = heads.iter().map(Vec::len).max().unwrap_or(0);
     let cells_of = |line: &Line| match line {
-        Line::Cells(cells) | Line::Text(cells, _) => cells.clone(),
+        Line::Cells(cells) | Line::Text(cells, ..) => cells.clone(),
     };
     let widths: Vec<usize> = columns
         .iter()
@@ -64,10 +65,11 @@ pub fn render(columns: &[(&str, Side, Option<usize>)], lines: &[Line]) -> String
     for line in lines {
         match line {
             Line::Cells(cells) => put_wrapped(&mut out, columns, &widths, cells),
-            Line::Text(cells, text) => {
+            Line::Text(cells, text, whole) => {
                 let taken: usize = widths.iter().take(cells.len()).map(|w| w + GAP.len()).sum();
                 let wrapped = textwrap::wrap(text, WIDTH.saturating_sub(taken).max(20));
-                for (n, part) in wrapped.iter().enumerate() {
+                let parts = wrapped.iter().map(AsRef::as_ref).chain(whole.as_deref());
+                for (n, part) in parts.enumerate() {
                     let mut row =
                         if n == 0 { cells.clone() } else { vec![String::new(); cells.len()] };
                     // The last cell is as wide as it is: nothing follows it.
@@ -142,15 +144,19 @@ mod tests {
         ];
         let lines = [
             Line::Cells(cells(&["MR", "18.0ms", "one two three"])),
-            Line::Text(cells(&["FRMR"]), "not measured: why".to_owned()),
+            Line::Text(
+                cells(&["FRMR"]),
+                "not measured: why".to_owned(),
+                Some("sudo mend".to_owned()),
+            ),
         ];
-        let expected = "\
-             map
+        let expected = "             map
 strategy     p50  note
 --------  ------  ---------
 MR        18.0ms  one two
                   three
 FRMR      not measured: why
+          sudo mend
 ";
         assert_eq!(render(&columns, &lines), expected);
     }
@@ -159,7 +165,7 @@ FRMR      not measured: why
     fn long_texts_wrap_within_the_width() {
         let columns = [("a", Side::Left, None), ("b", Side::Right, None)];
         let text = "word ".repeat(60);
-        let table = render(&columns, &[Line::Text(cells(&["x"]), text)]);
+        let table = render(&columns, &[Line::Text(cells(&["x"]), text, None)]);
         assert!(table.lines().count() > 4);
         assert!(table.lines().all(|line| line.len() <= WIDTH), "{table}");
     }
