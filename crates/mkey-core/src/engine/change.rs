@@ -1,0 +1,160 @@
+//! Changes that must wait until nobody uses the old key: revocation without waiting.
+
+use super::entry::{Entry, Fields, Link, Meta, State, flag};
+use super::executor::{Waits, tag};
+use super::sync::Ordering;
+use super::{Engine, fast_mr, on_demand};
+use crate::key::{Key, Lkey, Rkey};
+use crate::refusal::{KeyKind, QpId};
+
+/// Whether a change has taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// Yes: no access through what was before touches memory any more.
+    Quiet,
+    /// Accesses that had begun before are running still; ask again.
+    Pending,
+}
+
+/// A change of an object that has begun: its old key is refused from now on. It takes effect when
+/// [`Engine::finish`] answers [`Progress::Quiet`]; dropped before that, the object stays unusable.
+#[derive(Debug)]
+#[must_use]
+pub struct Change {
+    pub(super) slot: u32,
+    pub(super) waits: Waits,
+    pub(super) step: Step,
+    pub(super) lkey: Lkey,
+    pub(super) rkey: Rkey,
+}
+
+impl Change {
+    /// The object's local key after the change.
+    pub fn lkey(&self) -> Lkey {
+        self.lkey
+    }
+
+    /// The object's remote key after the change.
+    pub fn rkey(&self) -> Rkey {
+        self.rkey
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Step {
+    Done,
+    /// Replace the content, which was in force if `old` was. `translated`: the memory behind is
+    /// another.
+    Replace {
+        old: Meta,
+        fields: Fields,
+        meta: Meta,
+        translated: bool,
+    },
+    /// Free the object.
+    Retire {
+        old: Meta,
+    },
+}
+
+impl Engine {
+    /// Carries a change out if nobody uses the old key any more. Never waits.
+    #[inline]
+    pub fn finish(&self, change: &mut Change) -> Progress {
+        if !change.waits.quiet() {
+            return Progress::Pending;
+        }
+        let Some(entry) = self.table.entry(change.slot) else { return Progress::Quiet };
+        match core::mem::replace(&mut change.step, Step::Done) {
+            Step::Done => {}
+            Step::Replace { old, fields, meta, translated } => {
+                self.let_go(entry, old);
+                if translated && old.has(flag::ON_DEMAND | flag::IMPLICIT) {
+                    on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
+                }
+                if translated {
+                    self.forget_detached(change.slot);
+                }
+                let gone = self.has_detached(change.slot);
+                entry.publish(&fields, if gone { meta.with(flag::DETACHED) } else { meta });
+                if self.has_detached(change.slot) {
+                    entry.meta.fetch_or(flag::DETACHED, Ordering::AcqRel);
+                }
+                entry.reopen();
+            }
+            Step::Retire { old } => {
+                self.let_go(entry, old);
+                self.free_run(entry, old);
+                self.forget_detached(change.slot);
+                entry.generation.fetch_add(1, Ordering::Relaxed);
+                entry.reopen();
+                entry.meta.store(old.with_state(State::Empty).0, Ordering::Release);
+                self.table.free(change.slot);
+            }
+        }
+        Progress::Quiet
+    }
+
+    /// Begins a change of an entry that the caller has taken (and closed, where it has holders).
+    #[inline]
+    pub(super) fn begin(&self, slot: u32, old: Meta, step: Step) -> Change {
+        // What was not in force has no users: readers look at the state after they publish.
+        let waits = match old.state() {
+            State::Valid => self.executors.users_of(tag(self.tag, slot)),
+            _ => Waits::default(),
+        };
+        let variants = match &step {
+            Step::Replace { meta, .. } => meta.variants(),
+            _ => old.variants(),
+        };
+        let index = self.table.index(slot);
+        let mut change = Change {
+            slot,
+            waits,
+            step,
+            lkey: Lkey(Key::new(index, variants.local)),
+            rkey: Rkey(Key::new(index, variants.remote)),
+        };
+        let _ = self.finish(&mut change);
+        change
+    }
+
+    /// Releases the regions that a window or fast registration held.
+    #[inline]
+    fn let_go(&self, entry: &Entry, old: Meta) {
+        if old.state() != State::Valid {
+            return;
+        }
+        match old.kind() {
+            KeyKind::Window1 | KeyKind::Window2 => self.release(entry.link() as u32),
+            KeyKind::FastMr => {
+                let link = Link::unpack(entry.link());
+                let held = fast_mr::held(self.runs.words(link.run), link.detail, entry.host());
+                held.for_each(|parent| self.release(parent));
+            }
+            KeyKind::Region | KeyKind::Null => {}
+        }
+    }
+
+    pub(super) fn release(&self, parent: u32) {
+        if let Some(parent) = self.table.entry(parent) {
+            parent.release();
+        }
+    }
+
+    fn free_run(&self, entry: &Entry, old: Meta) {
+        if old.kind() == KeyKind::FastMr {
+            let link = Link::unpack(entry.link());
+            self.runs.free(link.run, fast_mr::words(link.detail));
+        } else if old.has(flag::ON_DEMAND | flag::IMPLICIT) {
+            on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
+        }
+    }
+
+    /// Fields of an object without memory behind it.
+    pub(super) fn unbound(entry: &Entry, qp: QpId) -> Fields {
+        let owner = super::entry::Owner::new(entry.owner().pd(), qp);
+        Fields { owner, base: 0, length: 0, host: 0, ..entry.fields() }
+    }
+}

@@ -1,0 +1,215 @@
+//! Executor slots: how the engine knows which keys are in use this instant.
+//!
+//! An access publishes what it uses in its own slot, then fences, then looks the key up; revoking
+//! a key changes the entry, then fences, then reads all slots. One of the two sees the other. No
+//! cache line is written by two threads. The fences carry the protocol; loom checks it in
+//! `tests/loom_revocation.rs`.
+
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence, lock};
+use std::sync::{Arc, Mutex, OnceLock};
+
+const BLOCK: usize = if cfg!(loom) { 2 } else { 64 };
+const BLOCKS: usize = if cfg!(loom) { 1 } else { 1024 };
+
+/// Low bits of a published word: engine and slot. The rest counts the accesses of the lane, so
+/// that a word tells one access from the next.
+pub(super) const TAG_BITS: u32 = 33;
+const ENGINE_SHIFT: u32 = 25;
+const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const IDLE: u64 = 0;
+
+/// Two words to a slot, 128 bytes apart from the next: no false sharing, nor by adjacent-line
+/// prefetch.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot {
+    lanes: [AtomicU64; 2],
+}
+
+type Block = [Slot; BLOCK];
+
+/// All executor slots of a process; several engines may share one.
+#[derive(Debug)]
+pub struct Executors {
+    blocks: Box<[OnceLock<Arc<Block>>]>,
+    high: AtomicU32,
+    engines: AtomicU32,
+    free: Mutex<Vec<u32>>,
+}
+
+impl Executors {
+    /// An empty set, with room for 65,536 threads at a time.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(),
+            high: AtomicU32::new(0),
+            engines: AtomicU32::new(0),
+            free: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Takes a slot for the calling thread, or `None` if all are taken.
+    pub fn enter(self: &Arc<Self>) -> Option<Executor> {
+        let number = {
+            let mut free = lock(&self.free);
+            match free.pop() {
+                Some(number) => number,
+                None => {
+                    let number = self.high.load(Ordering::Relaxed);
+                    if number as usize >= BLOCK * BLOCKS {
+                        return None;
+                    }
+                    self.blocks[number as usize / BLOCK]
+                        .get_or_init(|| Arc::new(core::array::from_fn(|_| Slot::default())));
+                    // A revoker that misses this store misses also every access through the
+                    // slot; the fence of the first access orders the two.
+                    self.high.store(number + 1, Ordering::Release);
+                    number
+                }
+            }
+        };
+        let block = self.blocks[number as usize / BLOCK].get()?;
+        let lane = |lane| Lane {
+            block: block.clone(),
+            place: (number as usize % BLOCK) as u8,
+            lane,
+            sequence: 0,
+        };
+        Some(Executor { source: lane(0), target: lane(1), number, executors: self.clone() })
+    }
+
+    /// A tag for a new engine. Engines that share a tag wait for each other's accesses now and
+    /// then, which costs time but nothing else.
+    pub(super) fn engine_tag(&self) -> u64 {
+        u64::from(self.engines.fetch_add(1, Ordering::Relaxed) % 256) << ENGINE_SHIFT
+    }
+
+    /// Slots that were ever taken; those are what a revocation reads.
+    pub fn high_water(&self) -> u32 {
+        self.high.load(Ordering::Acquire)
+    }
+
+    /// The accesses that are running now and match, after a fence.
+    #[inline]
+    fn scan(&self, matches: impl Fn(u64) -> bool) -> Waits {
+        fence(Ordering::SeqCst);
+        let mut waits = Waits::default();
+        let mut left = self.high.load(Ordering::Acquire) as usize;
+        for block in &self.blocks {
+            if left == 0 {
+                break;
+            }
+            let Some(block) = block.get() else { break };
+            for slot in block.iter().take(left) {
+                for lane in 0..2 {
+                    let word = slot.lanes[lane].load(Ordering::Acquire);
+                    if word != IDLE && matches(word) {
+                        waits.push(block, slot, lane, word);
+                    }
+                }
+            }
+            left = left.saturating_sub(BLOCK);
+        }
+        waits
+    }
+
+    /// The accesses running through one table slot of one engine.
+    #[inline]
+    pub(super) fn users_of(&self, tag: u64) -> Waits {
+        self.scan(|word| word & TAG_MASK == tag)
+    }
+
+    /// The accesses running in one engine.
+    pub(super) fn users_of_engine(&self, engine_tag: u64) -> Waits {
+        self.scan(|word| word & TAG_MASK & !((1 << ENGINE_SHIFT) - 1) == engine_tag)
+    }
+}
+
+/// One thread's executor slot, with a lane for each of the two keys that a copy uses at once.
+#[derive(Debug)]
+pub struct Executor {
+    /// For the memory that is read.
+    pub source: Lane,
+    /// For the memory that is written.
+    pub target: Lane,
+    number: u32,
+    executors: Arc<Executors>,
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        lock(&self.executors.free).push(self.number);
+    }
+}
+
+/// One access at a time.
+#[derive(Debug)]
+pub struct Lane {
+    block: Arc<Block>,
+    place: u8,
+    lane: u8,
+    sequence: u64,
+}
+
+impl Lane {
+    /// Publishes the use of a table slot. The caller looks at the entry only afterwards.
+    #[inline(always)]
+    pub(super) fn publish(&mut self, tag: u64) -> Published<'_> {
+        self.sequence = self.sequence.wrapping_add(1 << TAG_BITS);
+        let word = &self.block[self.place as usize % BLOCK].lanes[self.lane as usize % 2];
+        // Release, not relaxed: a revoker that reads this word instead of the idle one before it
+        // must see that the earlier access has ended.
+        word.store(self.sequence | tag, Ordering::Release);
+        fence(Ordering::SeqCst);
+        Published { word }
+    }
+}
+
+/// An access that revokers can see; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Published<'a> {
+    word: &'a AtomicU64,
+}
+
+impl Drop for Published<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.word.store(IDLE, Ordering::Release);
+    }
+}
+
+/// The tag that accesses through table slot `slot` of an engine publish.
+#[inline(always)]
+pub(super) const fn tag(engine_tag: u64, slot: u32) -> u64 {
+    engine_tag | (slot as u64 + 1)
+}
+
+#[derive(Debug)]
+struct Wait {
+    block: Arc<Block>,
+    place: usize,
+    lane: usize,
+    word: u64,
+}
+
+/// Accesses that were running when a key was revoked and may run still.
+#[derive(Debug, Default)]
+pub(super) struct Waits(Vec<Wait>);
+
+impl Waits {
+    #[cold]
+    fn push(&mut self, block: &Arc<Block>, slot: &Slot, lane: usize, word: u64) {
+        if let Some(place) = block.iter().position(|other| core::ptr::eq(other, slot)) {
+            self.0.push(Wait { block: block.clone(), place, lane, word });
+        }
+    }
+
+    /// Whether all of them have ended.
+    #[inline]
+    pub(super) fn quiet(&mut self) -> bool {
+        self.0.retain(|wait| {
+            wait.block[wait.place].lanes[wait.lane].load(Ordering::Acquire) == wait.word
+        });
+        self.0.is_empty()
+    }
+}

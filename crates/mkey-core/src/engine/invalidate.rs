@@ -1,0 +1,44 @@
+//! Invalidation, local or by the peer's SEND_WITH_INV. Rules R-INV.
+
+use super::Engine;
+use super::change::{Change, Step};
+use super::entry::State;
+use super::window::{QpScope, same_pd};
+use crate::key::Key;
+use crate::refusal::{KeyKind, ManageRefusal, QpId, Refusal};
+use crate::rights::Want;
+
+impl Engine {
+    /// Begins to invalidate a type 2 window (its own queue pair only, R-INV-03) or an FRMR (any
+    /// queue pair of its domain; one that is free already stays so, R-INV-08).
+    pub fn invalidate(&self, by: QpScope, key: Key) -> Result<Change, ManageRefusal> {
+        let (slot, entry, meta) = self.named(key, Want::RemoteRead)?;
+        if !matches!(meta.kind(), KeyKind::Window2 | KeyKind::FastMr) {
+            return Err(ManageRefusal::WrongKind { key, kind: meta.kind() });
+        }
+        same_pd(entry, by.pd, key)?;
+        match (meta.kind(), meta.state()) {
+            (KeyKind::FastMr, State::Free) => {
+                return Ok(self.begin(slot, meta, Step::Done));
+            }
+            (_, State::Valid) => {}
+            (kind, _) => return Err(Refusal::NotValid { key, kind }.into()),
+        }
+        let owner = entry.owner().qp();
+        if owner != QpId(0) && owner != by.qp {
+            return Err(Refusal::OtherQp { key, key_qp: owner, qp: by.qp }.into());
+        }
+        entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
+        if !entry.take(meta) {
+            entry.reopen();
+            return Err(ManageRefusal::Busy { key });
+        }
+        let fields = Self::unbound(entry, QpId(0));
+        let free = meta.with_state(State::Free);
+        Ok(self.begin(
+            slot,
+            meta,
+            Step::Replace { old: meta, fields, meta: free, translated: true },
+        ))
+    }
+}

@@ -1,0 +1,243 @@
+//! The engine's life of an object, end to end.
+#![cfg(not(loom))]
+#![allow(missing_docs)]
+
+use mkey_core::address::{HostAddr, HostRange, IoAddr};
+use mkey_core::device::MwKind;
+use mkey_core::engine::*;
+use mkey_core::key::{Key, Lkey, Rkey};
+use mkey_core::refusal::{DetachCause, KeyKind, ManageRefusal, PdId, QpId, Refusal};
+use mkey_core::rights::{Rights, Want};
+use mkey_core::work::{BindMw, RegMr, Sge};
+use std::time::Duration;
+
+const PD: PdId = PdId(1);
+const QP: QpScope = QpScope { pd: PD, qp: QpId(7) };
+const ALL: Rights = Rights::LOCAL_WRITE
+    .union(Rights::REMOTE_WRITE)
+    .union(Rights::REMOTE_READ)
+    .union(Rights::REMOTE_ATOMIC)
+    .union(Rights::MW_BIND);
+
+struct Bed {
+    engine: Engine,
+    executor: Executor,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let executors = Executors::new();
+        let executor = executors.enter().unwrap();
+        Self {
+            engine: Engine::new(EngineConfig { max_keys: 1 << 20, seed: 3 }, executors),
+            executor,
+        }
+    }
+
+    fn region(&self, host: u64, length: u64) -> Registered {
+        let backing = Backing::Plain { host: HostAddr(host) };
+        let what = Registration { iova: IoAddr(host), length, rights: ALL, backing };
+        self.engine.register(PD, &what).unwrap()
+    }
+
+    fn segments(
+        &mut self,
+        key: Key,
+        want: Want,
+        at: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, u64)>, Denied> {
+        let access = Access { key, pd: PD, qp: QP.qp, address: IoAddr(at), length, want };
+        let guard = self.engine.open(&mut self.executor.target, &access)?;
+        Ok(guard
+            .segments()
+            .map(|segment| match segment.place {
+                Place::Memory(host) => (host.0, segment.len),
+                Place::Null => (0, segment.len),
+            })
+            .collect())
+    }
+
+    /// Drives a change that has nothing to wait for; the remote key after it.
+    fn done(&self, mut change: Change) -> Key {
+        assert_eq!(self.engine.finish(&mut change), Progress::Quiet);
+        change.rkey().0
+    }
+}
+
+#[test]
+fn a_region_serves_and_ends() {
+    let mut bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    assert_eq!(bed.segments(mr.rkey.0, Want::RemoteWrite, 0x10010, 16), Ok(vec![(0x10010, 16)]));
+    assert_eq!(bed.segments(mr.lkey.0, Want::LocalRead, 0x10000, 4096), Ok(vec![(0x10000, 4096)]));
+    let offered = Denied::Refused(Refusal::LkeyAsRkey { key: mr.lkey.0 });
+    assert_eq!(bed.segments(mr.lkey.0, Want::RemoteRead, 0x10000, 1), Err(offered));
+    let change = bed.engine.deregister(mr.id).unwrap();
+    bed.done(change);
+    let gone = Denied::Refused(Refusal::UnknownIndex { key: mr.rkey.0 });
+    assert_eq!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 1), Err(gone));
+    assert_eq!(bed.engine.deregister(mr.id).unwrap_err(), ObjectError::Unknown);
+    assert_eq!(bed.engine.live(), 0);
+}
+
+#[test]
+fn a_running_access_keeps_revocation_pending() {
+    let bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mut other = bed.engine.executors().enter().unwrap();
+    let access = Access {
+        key: mr.rkey.0,
+        pd: PD,
+        qp: QP.qp,
+        address: IoAddr(0x10000),
+        length: 8,
+        want: Want::RemoteRead,
+    };
+    let guard = bed.engine.open(&mut other.source, &access).unwrap();
+    let mut change = bed.engine.deregister(mr.id).unwrap();
+    assert_eq!(bed.engine.finish(&mut change), Progress::Pending);
+    assert_eq!(bed.engine.live(), 1);
+    drop(guard);
+    assert_eq!(bed.engine.finish(&mut change), Progress::Quiet);
+    assert_eq!(bed.engine.live(), 0);
+}
+
+#[test]
+fn a_window_narrows_its_region_and_holds_it() {
+    let mut bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mw = bed.engine.allocate_window(PD, MwKind::Type2).unwrap();
+    let bind = BindMw {
+        mw: mw.rkey,
+        new_key: Rkey(mw.rkey.0.next()),
+        mr: mr.lkey,
+        address: IoAddr(0x10100),
+        length: 256,
+        rights: Rights::REMOTE_READ,
+    };
+    let change = bed.engine.bind(QP, &bind, MwKind::Type2).unwrap();
+    let key = bed.done(change);
+    assert_eq!(key, mw.rkey.0.next());
+    assert_eq!(bed.segments(key, Want::RemoteRead, 0x10100, 256), Ok(vec![(0x10100, 256)]));
+    assert!(bed.segments(key, Want::RemoteRead, 0x100ff, 1).is_err());
+    assert!(bed.segments(key, Want::RemoteRead, 0x10200, 1).is_err());
+    assert!(bed.segments(key, Want::RemoteWrite, 0x10100, 1).is_err());
+    assert_eq!(bed.engine.deregister(mr.id).unwrap_err(), ObjectError::Held { by: 1 });
+    let again = bed.engine.bind(QP, &BindMw { mw: Rkey(key), ..bind }, MwKind::Type2);
+    assert_eq!(again.unwrap_err(), ManageRefusal::NotFree { key });
+    let change = bed.engine.invalidate(QP, key).unwrap();
+    bed.done(change);
+    let dead = Denied::Refused(Refusal::NotValid { key, kind: KeyKind::Window2 });
+    assert_eq!(bed.segments(key, Want::RemoteRead, 0x10100, 1), Err(dead));
+    let change = bed.engine.deregister(mr.id).unwrap();
+    bed.done(change);
+}
+
+#[test]
+fn an_frmr_walks_its_scatter_list() {
+    let mut bed = Bed::new();
+    let (a, b) = (bed.region(0x10000, 4096), bed.region(0x40000, 4096));
+    let fast = bed.engine.allocate_fast_mr(PD, 4).unwrap();
+    let sge =
+        |mr: Registered, address, length| Sge { address: IoAddr(address), length, lkey: mr.lkey };
+    let entries = [sge(a, 0x10010, 100), sge(a, 0x10200, 50), sge(b, 0x40001, 1000)];
+    let key = fast.rkey.0.next();
+    let reg = RegMr { key, iova: IoAddr(0x9000), rights: ALL, entries: &entries };
+    let change = bed.engine.fast_register(QP, &reg).unwrap();
+    bed.done(change);
+    let all = bed.segments(key, Want::RemoteWrite, 0x9000, 1150);
+    assert_eq!(all, Ok(vec![(0x10010, 100), (0x10200, 50), (0x40001, 1000)]));
+    assert_eq!(
+        bed.segments(key, Want::RemoteRead, 0x9000 + 99, 2),
+        Ok(vec![(0x10073, 1), (0x10200, 1)])
+    );
+    assert_eq!(bed.segments(key, Want::LocalRead, 0x9000 + 150, 1000), Ok(vec![(0x40001, 1000)]));
+    assert!(bed.segments(key, Want::RemoteRead, 0x9000, 1151).is_err());
+    assert_eq!(bed.engine.deregister(a.id).unwrap_err(), ObjectError::Held { by: 1 });
+    let change = bed.engine.invalidate(QP, key).unwrap();
+    bed.done(change);
+    let change = bed.engine.invalidate(QP, key).unwrap();
+    bed.done(change);
+    for id in [a.id, b.id, fast.id] {
+        let change = bed.engine.deregister(id).unwrap();
+        bed.done(change);
+    }
+    let dead = [Sge { address: IoAddr(0x10000), length: 1, lkey: a.lkey }];
+    let fast = bed.engine.allocate_fast_mr(PD, 4).unwrap();
+    let reg = RegMr { key: fast.rkey.0, iova: IoAddr(0), rights: ALL, entries: &dead };
+    assert!(matches!(bed.engine.fast_register(QP, &reg), Err(ManageRefusal::Key(_))));
+}
+
+#[test]
+fn detached_pages_are_refused_and_the_rest_serves() {
+    let mut bed = Bed::new();
+    let mr = bed.region(0x10000, 0x4000);
+    let gone = HostRange { start: HostAddr(0x11000), len: 0x1000 };
+    assert_eq!(bed.engine.detach(gone, DetachCause::Unmapped, Duration::from_secs(1)), 1);
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 0x1000).is_ok());
+    let refused = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10fff, 2).unwrap_err();
+    let Denied::Refused(Refusal::Detached { range, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(range, HostRange { start: HostAddr(0x11000), len: 1 });
+    let change =
+        bed.engine.reregister(mr.id, &Remap { rights: Some(ALL), ..Remap::default() }).unwrap();
+    bed.done(change);
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10fff, 2).is_err());
+    let translation = Some((IoAddr(0x10000), 0x4000, Backing::Plain { host: HostAddr(0x10000) }));
+    let change = bed.engine.reregister(mr.id, &Remap { translation, ..Remap::default() }).unwrap();
+    bed.done(change);
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10fff, 2).is_ok());
+}
+
+#[test]
+fn on_demand_pages_fault_once_and_again_after_invalidation() {
+    let mut bed = Bed::new();
+    let backing = Backing::OnDemand { host: HostAddr(0x10000), page_shift: 12 };
+    let what = Registration { iova: IoAddr(0x10000), length: 0x8000, rights: ALL, backing };
+    let mr = bed.engine.register(PD, &what).unwrap();
+    let denied = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10ffc, 8).unwrap_err();
+    let Denied::Fault(fault) = denied else { panic!("{denied:?}") };
+    assert_eq!(fault.range(), HostRange { start: HostAddr(0x10000), len: 0x2000 });
+    assert!(bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10ffc, 8).is_ok());
+    let page = HostRange { start: HostAddr(0x11000), len: 0x1000 };
+    bed.engine.detach(page, DetachCause::Discarded, Duration::ZERO);
+    assert!(!bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
+    let again = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10ffc, 8).unwrap_err();
+    assert!(matches!(again, Denied::Fault(fault) if fault.range() == page));
+    let advice = bed.engine.advise(PD, mr.lkey, IoAddr(0x14000), 0x2000, true).unwrap();
+    assert!(bed.engine.fault_in(&mut bed.executor.source, &advice, FaultCause::Prefetch));
+    let stats = bed.engine.odp_stats(mr.id).unwrap();
+    assert_eq!((stats.faults, stats.invalidations, stats.prefetches), (2, 1, 2));
+}
+
+#[test]
+fn a_pause_stops_new_accesses_and_sees_running_ones() {
+    let mut bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mut drain = bed.engine.pause();
+    assert_eq!(bed.engine.drained(&mut drain), Progress::Quiet);
+    assert_eq!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 1), Err(Denied::Paused));
+    bed.engine.resume();
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 1).is_ok());
+}
+
+#[test]
+fn a_stale_key_never_names_the_next_object() {
+    let bed = Bed::new();
+    let mut last: Option<(Lkey, Rkey)> = None;
+    let mut reused = 0;
+    for _ in 0..20_000 {
+        let mr = bed.region(0x10000, 64);
+        if let Some((lkey, rkey)) = last {
+            reused += u32::from(lkey.0.index() == mr.lkey.0.index());
+            for old in [lkey.0, rkey.0] {
+                assert!(old != mr.lkey.0 && old != mr.rkey.0);
+            }
+        }
+        last = Some((mr.lkey, mr.rkey));
+        let change = bed.engine.deregister(mr.id).unwrap();
+        bed.done(change);
+    }
+    assert_eq!(reused, 0, "a freed index rests before it is used again");
+}

@@ -1,0 +1,155 @@
+//! What all objects of one device share, and what all devices of the process share.
+
+use crate::events::{Channel, EventQueue};
+use crate::completion::Cq;
+use crate::object::{Ah, Pd};
+use crate::options::SoftOptions;
+use crate::qp::Qp;
+use crate::receive::Srq;
+use crate::refusals::RefusalLog;
+use crate::registration::Registrations;
+use crate::slots::Slots;
+use crate::sync::lock;
+use crate::timers::Timers;
+use mkey_core::device::{Gid, RefusedBy};
+use mkey_core::engine::{Engine, Executor, Executors};
+use mkey_core::event::AsyncEvent;
+use mkey_os::copy::Installed;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+
+/// The inside of a device.
+pub(crate) struct Core {
+    pub(crate) options: SoftOptions,
+    pub(crate) engine: Engine,
+    pub(crate) tolerant: Installed,
+    pub(crate) events: EventQueue<AsyncEvent>,
+    pub(crate) refusals: RefusalLog,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) registrations: Registrations,
+    pub(crate) objects: Objects,
+    /// The last serial number given to a domain or queue pair.
+    pub(crate) serial: AtomicU32,
+    pub(crate) next_qp_num: AtomicU32,
+}
+
+/// The objects by handle.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) pds: Mutex<Slots<Arc<Pd>>>,
+    pub(crate) channels: Mutex<Slots<Arc<Channel>>>,
+    pub(crate) cqs: Mutex<Slots<Arc<Cq>>>,
+    pub(crate) srqs: Mutex<Slots<Arc<Srq>>>,
+    pub(crate) qps: Mutex<Slots<Arc<Qp>>>,
+    pub(crate) ahs: RwLock<Slots<Ah>>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Notes a refusal; its number for `Completion::vendor_err`.
+    #[cold]
+    pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
+        self.refusals.record(self.timers.now(), qp_num, request, why)
+    }
+
+    /// Lets the device's timers go on, from a thread that posts or polls.
+    #[inline(always)]
+    pub(crate) fn pump(&self) {
+        if self.timers.any() {
+            self.timers.fire(self.timers.now());
+        }
+    }
+
+    /// The queue pairs that use a completion queue.
+    pub(crate) fn users_of(&self, cq: &Cq) -> Vec<Arc<Qp>> {
+        let qps = lock(&self.objects.qps);
+        let uses = |qp: &&Arc<Qp>| std::ptr::eq(&*qp.send_cq, cq) || std::ptr::eq(&*qp.recv_cq, cq);
+        qps.iter().filter(uses).cloned().collect()
+    }
+
+    /// Atomics on words that no CPU atomic can change take turns, over all devices.
+    pub(crate) fn unaligned_atomics(&self) -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        lock(&TURN)
+    }
+}
+
+/// The executor slots of the process: one set for all devices, so that one copy may touch the
+/// memory of two.
+pub(crate) fn executors() -> &'static Arc<Executors> {
+    static EXECUTORS: OnceLock<Arc<Executors>> = OnceLock::new();
+    EXECUTORS.get_or_init(Executors::new)
+}
+
+thread_local! {
+    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` with the calling thread's executor slot.
+#[inline]
+pub(crate) fn with_executor<R>(work: impl FnOnce(&mut Executor) -> R) -> R {
+    let mut work = Some(work);
+    let done = EXECUTOR.try_with(|own| {
+        let mut own = own.try_borrow_mut().ok()?;
+        let executor = match &mut *own {
+            Some(executor) => executor,
+            none => none.insert(enter()),
+        };
+        work.take().map(|work| work(executor))
+    });
+    match (done, work) {
+        (Ok(Some(result)), _) => result,
+        // The thread is ending and its slot is gone, or this is a call from within a call.
+        (_, Some(work)) => work(&mut enter()),
+        (_, None) => unreachable!("the work was taken, so it was done"),
+    }
+}
+
+/// Takes a slot; waits while 65,536 other threads hold one each.
+#[cold]
+fn enter() -> Executor {
+    loop {
+        if let Some(executor) = executors().enter() {
+            return executor;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The queue pairs of the process by port and number: how a requester finds its responder.
+type Registry = RwLock<HashMap<(Gid, u32), Weak<Qp>>>;
+
+fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(Registry::default)
+}
+
+/// The queue pair with this number at this port.
+pub(crate) fn find_qp(gid: Gid, number: u32) -> Option<Arc<Qp>> {
+    registry().read().unwrap_or_else(PoisonError::into_inner).get(&(gid, number))?.upgrade()
+}
+
+/// Makes a queue pair known, unless its number is taken at this port.
+pub(crate) fn announce_qp(gid: Gid, number: u32, qp: Weak<Qp>) -> bool {
+    let mut known = registry().write().unwrap_or_else(PoisonError::into_inner);
+    match known.get(&(gid, number)) {
+        Some(other) if other.strong_count() > 0 => false,
+        _ => {
+            known.insert((gid, number), qp);
+            true
+        }
+    }
+}
+
+/// Forgets a queue pair.
+pub(crate) fn forget_qp(gid: Gid, number: u32) {
+    registry().write().unwrap_or_else(PoisonError::into_inner).remove(&(gid, number));
+}
