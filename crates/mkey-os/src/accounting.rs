@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn the_rule_by_table() {
         use AccountError::*;
-        let top = u64::MAX & !(PAGE - 1);
+        let top = !(PAGE - 1);
         let table = [
             // Rounding to base pages, each registration by itself.
             (case(0x1000, 4096, 0, K64, false), Ok(1)),
@@ -307,8 +307,7 @@ mod tests {
 
     #[test]
     fn charges_come_back_and_overlap_counts_twice() {
-        let accountant =
-            Accountant::with_allowance(Allowance { memlock: K64, ipc_lock: false });
+        let accountant = Accountant::with_allowance(Allowance { memlock: K64, ipc_lock: false });
         let first = accountant.charge(0x1000, 40 << 10).unwrap();
         assert_eq!((first.pages(), accountant.pinned()), (10, 10));
         let error = accountant.charge(0x1000, 40 << 10).unwrap_err();
@@ -323,8 +322,7 @@ mod tests {
 
     #[test]
     fn threads_never_exceed_the_limit() {
-        let accountant =
-            Accountant::with_allowance(Allowance { memlock: K64, ipc_lock: false });
+        let accountant = Accountant::with_allowance(Allowance { memlock: K64, ipc_lock: false });
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

@@ -145,6 +145,29 @@ pub fn huge_bytes(range: Range<usize>) -> Result<usize, OsError> {
     }
 }
 
+/// Whether any mapping in `range` is locked by `mlock` (flag `lo`); true if the kernel does not
+/// tell.
+pub(crate) fn any_locked(range: &Range<usize>) -> bool {
+    let Ok(file) = File::open("/proc/self/smaps") else { return true };
+    let mut overlaps = false;
+    for line in BufReader::new(file).lines() {
+        let Ok(line) = line else { return true };
+        if let Some(vma) = parse_map_line(&line) {
+            if vma.range.start >= range.end {
+                break;
+            }
+            overlaps = vma.range.end > range.start;
+        } else if overlaps
+            && line
+                .strip_prefix("VmFlags:")
+                .is_some_and(|f| f.split_whitespace().any(|f| f == "lo"))
+        {
+            return true;
+        }
+    }
+    false
+}
+
 fn by_page_scan(range: &Range<usize>) -> Result<usize, OsError> {
     const FILE: &str = "/proc/self/pagemap";
     let pagemap = File::open(FILE).map_err(|error| OsError::from_io(FILE, &error))?;
@@ -233,7 +256,7 @@ mod tests {
         assert!(code.readable && !code.writable && code.inode != 0);
         assert_eq!(maps.vma_at(0).unwrap(), None);
         assert_eq!(by_smaps(0).unwrap(), None);
-        assert_eq!(maps.vma_at(usize::MAX).unwrap().is_some(), false);
+        assert_eq!(maps.vma_at(usize::MAX).unwrap(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::ptr;
 pub const PAGE: usize = 4096;
 
 /// Anonymous pages whose protection the test changes; unmapped on drop.
+#[derive(Debug)]
 pub struct Pages {
     pub addr: *mut u8,
     pub len: usize,
@@ -70,6 +71,9 @@ impl Pages {
         (0..len).map(|i| unsafe { self.addr.add(offset + i).read_volatile() }).collect()
     }
 }
+
+// The tests share the pages between threads as raw memory.
+unsafe impl Sync for Pages {}
 
 impl Drop for Pages {
     fn drop(&mut self) {
