@@ -97,6 +97,17 @@ impl Arena {
         Ok(unsafe { self.mapping.as_ptr().add(offset as usize).read_volatile() })
     }
 
+    /// Sets the byte at `offset`.
+    ///
+    /// # Errors
+    /// `Outside` for an offset that is not in the arena.
+    pub fn set(&self, offset: u64, value: u8) -> Result<()> {
+        self.check(offset, 1)?;
+        // SAFETY: as `byte`; the mapping is writable.
+        unsafe { self.mapping.as_ptr().add(offset as usize).write_volatile(value) };
+        Ok(())
+    }
+
     /// Sets every byte.
     pub fn fill(&self, value: u8) {
         // SAFETY: the whole of the live mapping, which is writable.

@@ -34,6 +34,12 @@ pub enum RowError {
     /// No completion came.
     #[error("no completion after {0} s")]
     NoCompletion(u64),
+    /// Work completed and its bytes are not there.
+    #[error("an I/O completed, but its bytes at offset {offset} did not arrive")]
+    NotArrived {
+        /// The I/O's offset in the working set.
+        offset: u64,
+    },
     /// An offset outside the memory it counts in: a fault of this program.
     #[error("offset {offset} + {length} is outside of {bytes} bytes")]
     Outside {

@@ -107,7 +107,7 @@ fn measure_device<D: DataPlane>(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let clock = measure::clock_cost();
     let source = Arena::map(IO_BYTES, PageKind::Base)?;
-    source.fill(0x5a);
+    source.fill(rows::SOURCE_BYTE);
     let progress = progress::Progress::new(plan::ROWS.len());
     let context = rows::Context {
         device,

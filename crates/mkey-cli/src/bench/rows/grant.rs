@@ -141,6 +141,10 @@ impl<D: DataPlane> Strategy for GrantPool<'_, D> {
         self.link.manage(work.get(..count).unwrap_or_default())
     }
 
+    fn memory(&self) -> Result<&Arena> {
+        Ok(self.arena)
+    }
+
     fn map_step(&self) -> Option<u64> {
         Some(self.io_bytes)
     }

@@ -27,6 +27,9 @@ use mkey_os::mapping::PageKind;
 use mkey_os::prefault;
 use std::time::{Duration, Instant};
 
+/// What the peer's buffer is filled with.
+pub const SOURCE_BYTE: u8 = 0x5a;
+
 /// What all rows share.
 #[derive(Debug)]
 pub struct Context<'a, D: DataPlane> {
@@ -64,6 +67,12 @@ pub trait Strategy {
     /// # Errors
     /// As the device refuses.
     fn io(&mut self, offsets: &[u64]) -> Result<()>;
+
+    /// The application's memory, where the data of I/Os arrives.
+    ///
+    /// # Errors
+    /// If there is none now.
+    fn memory(&self) -> Result<&Arena>;
 
     /// The distance between the offsets that [`Strategy::map`] is given; `None`: an I/O needs
     /// nothing besides its data.
@@ -189,6 +198,7 @@ impl<D: DataPlane> Context<'_, D> {
             .map(|block| block * self.io.bytes)
             .collect();
         let bytes = (offsets.len() as u64).saturating_mul(self.io.bytes) as f64;
+        self.check_arrival(strategy, &offsets)?;
         let (mut ratios, mut ours, mut bares) = (Vec::new(), Vec::new(), Vec::new());
         let mut cpu = Samples::new(u32::try_from(offsets.len()).unwrap_or(u32::MAX));
         let budget = Budget::new(time / steps, 6, 2000);
@@ -203,8 +213,8 @@ impl<D: DataPlane> Context<'_, D> {
                 let pass = self.pass(strategy, &offsets)?;
                 (self.bare_pass(bare, &offsets)?, pass)
             };
-            // The first two rounds warm up.
-            if round >= 2 {
+            // The first round warms up.
+            if round >= 1 {
                 let (ours_ns, bare_ns) = (our_time.as_secs_f64(), bare_time.as_secs_f64());
                 ratios.push(bare_ns / ours_ns.max(1e-12) * 100.0);
                 ours.push(bytes / ours_ns.max(1e-12));
@@ -229,6 +239,24 @@ impl<D: DataPlane> Context<'_, D> {
             figures.map = self.time_map(strategy, step, time / steps)?;
         }
         Ok(figures)
+    }
+
+    /// One round that is not timed: warms up, and shows that the bytes arrive.
+    fn check_arrival(&self, strategy: &mut dyn Strategy, offsets: &[u64]) -> Result<()> {
+        strategy.ready()?;
+        let last_byte = |offset: &u64| offset.saturating_add(self.io.bytes).saturating_sub(1);
+        let memory = strategy.memory()?;
+        for offset in offsets {
+            memory.set(last_byte(offset), !SOURCE_BYTE)?;
+        }
+        self.pass(strategy, offsets)?;
+        let memory = strategy.memory()?;
+        for offset in offsets {
+            if memory.byte(last_byte(offset))? != SOURCE_BYTE {
+                return Err(RowError::NotArrived { offset: *offset });
+            }
+        }
+        Ok(())
     }
 
     fn pass(&self, strategy: &mut dyn Strategy, offsets: &[u64]) -> Result<(Duration, Duration)> {
@@ -266,14 +294,15 @@ impl<D: DataPlane> Context<'_, D> {
         }
         let one =
             probe.summary().map_or(Duration::ZERO, |s| Duration::from_nanos(s.median_ns as u64));
-        let batch = measure::batch_for(one, self.clock);
+        let most = u32::try_from(offsets.len()).unwrap_or(u32::MAX).max(1);
+        let batch = measure::batch_for(one, self.clock).min(most);
         let mut samples = Samples::new(batch);
         let budget = Budget::new(time, 1, 100_000);
         let mut rounds = 0;
         while budget.more(rounds) {
             self.stop.check()?;
             strategy.ready()?;
-            for chunk in offsets.chunks_exact((batch as usize).min(offsets.len()).max(1)) {
+            for chunk in offsets.chunks_exact(batch as usize) {
                 let start = Instant::now();
                 for offset in chunk {
                     strategy.map(*offset)?;

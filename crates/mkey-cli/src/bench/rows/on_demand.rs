@@ -88,6 +88,10 @@ impl<D: DataPlane> Strategy for OnDemand<'_, '_, D> {
         self.write(offsets, self.context.io.bytes)
     }
 
+    fn memory(&self) -> Result<&Arena> {
+        Ok(self.region()?.arena())
+    }
+
     fn map_step(&self) -> Option<u64> {
         Some(match self.pages {
             Pages::FirstTouch | Pages::Warm => BASE_PAGE,

@@ -38,6 +38,10 @@ impl<D: DataPlane> Strategy for PerIo<'_, D> {
         self.live.drain(..).try_for_each(Registration::deregister)
     }
 
+    fn memory(&self) -> Result<&Arena> {
+        Ok(self.arena)
+    }
+
     fn map_step(&self) -> Option<u64> {
         Some(self.io_bytes)
     }

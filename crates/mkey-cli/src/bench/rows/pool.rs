@@ -34,6 +34,10 @@ impl<D: DataPlane> Strategy for Pool<'_, D> {
         Ok(())
     }
 
+    fn memory(&self) -> Result<&Arena> {
+        Ok(self.application)
+    }
+
     fn map_step(&self) -> Option<u64> {
         Some(self.io_bytes)
     }

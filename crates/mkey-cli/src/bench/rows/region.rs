@@ -28,6 +28,10 @@ impl<D: DataPlane> Strategy for Region<'_, D> {
         write_all(self.link, offsets.iter().map(block))
     }
 
+    fn memory(&self) -> Result<&Arena> {
+        Ok(self.arena)
+    }
+
     fn map_step(&self) -> Option<u64> {
         None
     }
