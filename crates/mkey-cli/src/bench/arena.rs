@@ -34,7 +34,7 @@ impl Arena {
     }
 
     /// Bytes mapped.
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.mapping.len() as u64
     }
 
@@ -115,7 +115,7 @@ impl Arena {
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<()> {
-        let bytes = self.len();
+        let bytes = self.bytes();
         if offset <= bytes && length <= bytes - offset {
             Ok(())
         } else {

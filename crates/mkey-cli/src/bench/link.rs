@@ -8,7 +8,7 @@ use super::arena::{Arena, Registration};
 use super::error::{Result, RowError};
 use mkey_core::address::IoAddr;
 use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
-use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle};
+use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, RefusedBy};
 use mkey_core::key::Key;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
@@ -22,28 +22,56 @@ pub const MOST: usize = 8;
 /// How long a completion may take before something is wrong.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What objects a device holds for us; freed in reverse when dropped.
+/// Two connected queue pairs. Fields are dropped, and so freed, from the top.
 #[derive(Debug)]
 pub struct Link<'a, D: DataPlane> {
     device: &'a D,
-    /// The protection domain of everything here.
-    pub pd: PdHandle,
-    peer: Side<D>,
-    application: Side<D>,
     source: Option<Registration<'a, D, &'a Arena>>,
     source_at: IoAddr,
+    peer: Side<'a, D>,
+    application: Side<'a, D>,
+    /// The protection domain of everything here.
+    pub pd: PdHandle,
+    _pd: Held<'a, D>,
 }
 
-struct Side<D: DataPlane> {
-    cq_handle: CqHandle,
-    qp_handle: QpHandle,
+/// A queue pair with its completion queue.
+struct Side<'a, D: DataPlane> {
     qp: D::Qp,
     cq: D::Cq,
+    qp_handle: QpHandle,
+    _qp: Held<'a, D>,
+    _cq: Held<'a, D>,
 }
 
-impl<D: DataPlane> std::fmt::Debug for Side<D> {
+impl<D: DataPlane> std::fmt::Debug for Side<'_, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Side").field("qp_num", &self.qp.qp_num()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum Object {
+    Pd(PdHandle),
+    Cq(CqHandle),
+    Qp(QpHandle),
+}
+
+/// An object of a device, freed when dropped.
+#[derive(Debug)]
+struct Held<'a, D: Device> {
+    device: &'a D,
+    object: Object,
+}
+
+impl<D: Device> Drop for Held<'_, D> {
+    fn drop(&mut self) {
+        // The device goes with the process; what it refuses to free now has no user left.
+        let _ = match self.object {
+            Object::Pd(pd) => self.device.dealloc_pd(pd),
+            Object::Cq(cq) => self.device.destroy_cq(cq),
+            Object::Qp(qp) => self.device.destroy_qp(qp),
+        };
     }
 }
 
@@ -63,24 +91,30 @@ impl<'a, D: DataPlane> Link<'a, D> {
     /// As the device refuses.
     pub fn connect(device: &'a D, source: &'a Arena) -> Result<Self> {
         let pd = device.alloc_pd()?;
-        let peer = Self::side(device, pd)?;
-        let application = Self::side(device, pd)?;
-        let mut link =
-            Self { device, pd, peer, application, source: None, source_at: IoAddr(source.at(0).0) };
+        let held_pd = Held { device, object: Object::Pd(pd) };
+        let mut link = Self {
+            device,
+            source: None,
+            source_at: IoAddr(source.at(0).0),
+            peer: Self::side(device, pd)?,
+            application: Self::side(device, pd)?,
+            pd,
+            _pd: held_pd,
+        };
         link.to_rts(link.peer.qp_handle, link.application.qp.qp_num())?;
         link.to_rts(link.application.qp_handle, link.peer.qp.qp_num())?;
-        link.source = Some(source.register(device, pd, 0, source.len(), Rights::empty())?);
+        link.source = Some(source.register(device, pd, 0, source.bytes(), Rights::empty())?);
         Ok(link)
     }
 
-    fn side(device: &D, pd: PdHandle) -> Result<Side<D>> {
+    fn side(device: &'a D, pd: PdHandle) -> Result<Side<'a, D>> {
         let cq_handle = device.create_cq(4 * MOST as u32, None)?;
-        let info = device.create_qp(
-            pd,
-            &QpInit { max_send_wr: 2 * MOST as u32, ..QpInit::new(QpKind::Rc, cq_handle) },
-        )?;
-        let (qp, cq) = (device.qp(info.handle)?, device.cq(cq_handle)?);
-        Ok(Side { cq_handle, qp_handle: info.handle, qp, cq })
+        let held_cq = Held { device, object: Object::Cq(cq_handle) };
+        let init = QpInit { max_send_wr: 2 * MOST as u32, ..QpInit::new(QpKind::Rc, cq_handle) };
+        let qp_handle = device.create_qp(pd, &init)?.handle;
+        let held_qp = Held { device, object: Object::Qp(qp_handle) };
+        let (qp, cq) = (device.qp(qp_handle)?, device.cq(cq_handle)?);
+        Ok(Side { qp, cq, qp_handle, _qp: held_qp, _cq: held_cq })
     }
 
     fn to_rts(&self, qp: QpHandle, dest_qp_num: u32) -> Result<()> {
@@ -161,7 +195,12 @@ impl<'a, D: DataPlane> Link<'a, D> {
 
 /// Posts one work request and polls its completion.
 #[inline]
-fn post_one<D: DataPlane>(device: &D, side: &Side<D>, op: SendOp<'_>, sges: &[Sge]) -> Result<()> {
+fn post_one<D: DataPlane>(
+    device: &D,
+    side: &Side<'_, D>,
+    op: SendOp<'_>,
+    sges: &[Sge],
+) -> Result<()> {
     side.qp.post_send(&[SendWr::new(1, op, sges)])?;
     wait(device, &side.cq, 1)
 }
@@ -170,7 +209,7 @@ fn post_one<D: DataPlane>(device: &D, side: &Side<D>, op: SendOp<'_>, sges: &[Sg
 #[inline]
 fn post_and_wait<'w, D: DataPlane>(
     device: &D,
-    side: &Side<D>,
+    side: &Side<'_, D>,
     work: impl Iterator<Item = (SendOp<'w>, &'w [Sge])>,
     count: usize,
 ) -> Result<()> {
@@ -223,10 +262,14 @@ fn wait<D: DataPlane>(device: &D, cq: &D::Cq, last: u64) -> Result<()> {
 #[cold]
 fn failed<D: Device>(device: &D, completion: &Completion) -> RowError {
     let log = device.refusals().unwrap_or_default();
-    let reason = log
-        .iter()
-        .find(|report| report.number == completion.vendor_err)
-        .map(|report| format!("{}: {:?}", report.request, report.refusal));
+    let reason =
+        log.iter().find(|report| report.number == completion.vendor_err).map(|report| match report
+            .refusal
+        {
+            RefusedBy::Access(why) => format!("{}: {why}", report.request),
+            RefusedBy::Manage(why) => format!("{}: {why}", report.request),
+            other => format!("{}: {other:?}", report.request),
+        });
     RowError::Work { opcode: completion.opcode, status: completion.status, reason }
 }
 
@@ -242,15 +285,3 @@ const NOTHING_DONE: Completion = Completion {
     has_grh: false,
     vendor_err: 0,
 };
-
-impl<D: DataPlane> Drop for Link<'_, D> {
-    fn drop(&mut self) {
-        self.source = None;
-        for side in [&self.peer, &self.application] {
-            // The device goes with the process; what it refuses to free now has no user left.
-            let _ = self.device.destroy_qp(side.qp_handle);
-            let _ = self.device.destroy_cq(side.cq_handle);
-        }
-        let _ = self.device.dealloc_pd(self.pd);
-    }
-}

@@ -12,6 +12,8 @@ pub mod args;
 pub mod claims;
 pub mod error;
 pub mod export;
+#[cfg(test)]
+pub(crate) mod fake;
 pub mod link;
 pub mod measure;
 pub mod mechanisms;

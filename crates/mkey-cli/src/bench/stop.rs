@@ -23,6 +23,12 @@ impl Stop {
         Ok(stop)
     }
 
+    /// As if this signal had come.
+    #[cfg(test)]
+    pub fn by(signal: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(signal)))
+    }
+
     /// Whether to go on.
     ///
     /// # Errors

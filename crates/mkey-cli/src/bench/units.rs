@@ -17,7 +17,9 @@ pub fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match UNITS.into_iter().find(|(shift, _)| bytes >> shift > 0) {
         None => format!("{bytes} B"),
-        Some((shift, unit)) if bytes % (1 << shift) == 0 => format!("{} {unit}", bytes >> shift),
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {unit}", bytes >> shift)
+        }
         Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
     }
 }

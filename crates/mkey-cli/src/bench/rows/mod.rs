@@ -9,6 +9,8 @@ pub mod on_demand;
 pub mod per_io;
 pub mod pool;
 pub mod region;
+#[cfg(test)]
+mod tests;
 
 use super::arena::Arena;
 use super::error::{Result, RowError};
