@@ -1,8 +1,10 @@
 //! Completion queues.
 
 use crate::events::Channel;
+use crate::object::{Use, Used};
 use crate::sync::lock;
 use mkey_core::device::CqHandle;
+use mkey_core::error::{Object, Reason};
 use mkey_core::work::Completion;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,9 +15,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
     pub(crate) depth: u32,
-    pub(crate) channel: Option<Arc<Channel>>,
     /// Queue pairs on it, each counted once per side.
-    pub(crate) users: AtomicU32,
+    users: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -23,7 +24,10 @@ pub(crate) struct Cq {
 struct State {
     entries: VecDeque<Entry>,
     overrun: bool,
+    /// Destroyed.
+    retired: bool,
     armed: Armed,
+    channel: Option<Use<Channel>>,
     credits: Vec<Credit>,
 }
 
@@ -67,13 +71,10 @@ struct Credit {
 pub(crate) struct Overrun;
 
 impl Cq {
-    pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Arc<Channel>>) -> Self {
-        if let Some(channel) = &channel {
-            channel.users.fetch_add(1, Ordering::AcqRel);
-        }
+    pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
         let entries = VecDeque::with_capacity(depth.min(1024) as usize);
-        let state = Mutex::new(State { entries, ..State::default() });
-        Self { handle, depth, channel, users: AtomicU32::new(0), state }
+        let state = Mutex::new(State { entries, channel, ..State::default() });
+        Self { handle, depth, users: AtomicU32::new(0), state }
     }
 
     /// Opens an account: `done` is set to the count of finished send work requests as their
@@ -129,20 +130,20 @@ impl Cq {
     #[cold]
     fn notify(&self, state: &mut State, solicited: bool) {
         if (state.armed == Armed::Any || solicited)
-            && let Some(channel) = &self.channel
+            && let Some(channel) = &state.channel
         {
+            channel.object().events.push(self.handle);
             state.armed = Armed::No;
-            channel.events.push(self.handle);
         }
     }
 
     /// Takes up to `into.len()` completions.
     #[inline]
-    pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Overrun> {
+    pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
         let mut state = lock(&self.state);
         let state = &mut *state;
-        if state.overrun {
-            return Err(Overrun);
+        if state.overrun || state.retired {
+            return Err(self.unusable(state));
         }
         let mut taken = 0;
         for place in into {
@@ -161,20 +162,39 @@ impl Cq {
     }
 
     /// Arms the queue for one event. Arming for any completion is not weakened to solicited ones.
-    pub(crate) fn arm(&self, solicited_only: bool) {
+    pub(crate) fn arm(&self, solicited_only: bool) -> Result<(), Reason> {
         let mut state = lock(&self.state);
+        if state.retired {
+            return Err(self.unusable(&state));
+        }
         if !solicited_only {
             state.armed = Armed::Any;
         } else if state.armed == Armed::No {
             state.armed = Armed::Solicited;
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn unusable(&self, state: &State) -> Reason {
+        match state.retired {
+            true => Reason::UnknownHandle { object: Object::Cq, handle: self.handle.0 },
+            false => Reason::CqOverrun { depth: self.depth },
+        }
+    }
+
+    /// Ends the queue, whoever holds it still; lets go of its channel.
+    pub(crate) fn retire(&self) {
+        let mut state = lock(&self.state);
+        state.retired = true;
+        if let Some(channel) = state.channel.take() {
+            channel.object().events.forget(|&cq| cq == self.handle);
+        }
     }
 }
 
-impl Drop for Cq {
-    fn drop(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.users.fetch_sub(1, Ordering::AcqRel);
-        }
+impl Used for Cq {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::events::{Channel, EventQueue};
 use crate::completion::Cq;
-use crate::object::{Ah, Pd};
+use crate::object::{Ah, Pd, PdUse};
 use crate::options::SoftOptions;
 use crate::qp::Qp;
 use crate::receive::Srq;
@@ -11,9 +11,11 @@ use crate::registration::Registrations;
 use crate::slots::Slots;
 use crate::sync::lock;
 use crate::timers::Timers;
-use mkey_core::device::{Gid, RefusedBy};
+use mkey_core::device::{AhAttr, AhHandle, Capabilities, Gid, PdHandle, RefusedBy};
 use mkey_core::engine::{Engine, Executor, Executors};
+use mkey_core::error::Object;
 use mkey_core::event::AsyncEvent;
+use mkey_core::refusal::PdId;
 use mkey_os::copy::Installed;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 /// The inside of a device.
 pub(crate) struct Core {
     pub(crate) options: SoftOptions,
+    pub(crate) capabilities: Capabilities,
     pub(crate) engine: Engine,
     pub(crate) tolerant: Installed,
     pub(crate) events: EventQueue<AsyncEvent>,
@@ -75,6 +78,19 @@ impl Core {
         qps.iter().filter(uses).cloned().collect()
     }
 
+    /// The address handle's domain and attributes.
+    #[inline]
+    pub(crate) fn ah(&self, handle: AhHandle) -> Option<(PdId, AhAttr)> {
+        let ahs = self.objects.ahs.read().unwrap_or_else(PoisonError::into_inner);
+        ahs.get(handle.0).map(|ah| (ah.pd.id(), ah.attr))
+    }
+
+    /// Makes something a member of a domain.
+    #[inline]
+    pub(crate) fn join(&self, pd: PdHandle, kind: Object) -> Option<PdUse> {
+        lock(&self.objects.pds).get(pd.0).map(|pd| PdUse::new(pd, kind))
+    }
+
     /// Atomics on words that no CPU atomic can change take turns, over all devices.
     pub(crate) fn unaligned_atomics(&self) -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
@@ -124,8 +140,9 @@ fn enter() -> Executor {
     }
 }
 
-/// The queue pairs of the process by port and number: how a requester finds its responder.
-type Registry = RwLock<HashMap<(Gid, u32), Weak<Qp>>>;
+/// The queue pairs of the process by port and number: how a requester finds its responder. `None`:
+/// the number is taken, the queue pair is not there yet.
+type Registry = RwLock<HashMap<(Gid, u32), Option<Weak<Qp>>>>;
 
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -134,22 +151,22 @@ fn registry() -> &'static Registry {
 
 /// The queue pair with this number at this port.
 pub(crate) fn find_qp(gid: Gid, number: u32) -> Option<Arc<Qp>> {
-    registry().read().unwrap_or_else(PoisonError::into_inner).get(&(gid, number))?.upgrade()
+    let known = registry().read().unwrap_or_else(PoisonError::into_inner);
+    known.get(&(gid, number))?.as_ref()?.upgrade()
 }
 
-/// Makes a queue pair known, unless its number is taken at this port.
-pub(crate) fn announce_qp(gid: Gid, number: u32, qp: Weak<Qp>) -> bool {
+/// Takes a number at a port (`None`), or makes known who has taken it; false if it is taken
+/// already.
+pub(crate) fn announce_qp(gid: Gid, number: u32, qp: Option<Weak<Qp>>) -> bool {
     let mut known = registry().write().unwrap_or_else(PoisonError::into_inner);
-    match known.get(&(gid, number)) {
-        Some(other) if other.strong_count() > 0 => false,
-        _ => {
-            known.insert((gid, number), qp);
-            true
-        }
+    if qp.is_none() && known.contains_key(&(gid, number)) {
+        return false;
     }
+    known.insert((gid, number), qp);
+    true
 }
 
-/// Forgets a queue pair.
+/// Gives a number back.
 pub(crate) fn forget_qp(gid: Gid, number: u32) {
     registry().write().unwrap_or_else(PoisonError::into_inner).remove(&(gid, number));
 }

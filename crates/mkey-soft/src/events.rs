@@ -1,9 +1,10 @@
 //! Queues that threads wait on: asynchronous events and completion events.
 
+use crate::object::Used;
 use crate::sync::lock;
 use mkey_core::device::{ChannelHandle, CqHandle};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -84,15 +85,17 @@ pub(crate) struct Channel {
     pub(crate) handle: ChannelHandle,
     pub(crate) events: EventQueue<CqHandle>,
     /// Completion queues on it.
-    pub(crate) users: AtomicU32,
+    users: AtomicU32,
 }
 
 impl Channel {
     pub(crate) fn new(handle: ChannelHandle) -> Self {
         Self { handle, events: EventQueue::default(), users: AtomicU32::new(0) }
     }
+}
 
-    pub(crate) fn in_use(&self) -> u32 {
-        self.users.load(Ordering::Acquire)
+impl Used for Channel {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
     }
 }

@@ -423,6 +423,18 @@ pub(crate) fn touch(tolerant: Installed, range: HostRange, write: bool) -> Resul
     Ok(())
 }
 
+/// Whether all of a page, of up to 2 MiB, is in memory; faults nothing in.
+pub(crate) fn resident(page: HostRange) -> bool {
+    let mut present = [0u8; 512];
+    let Ok(len) = usize::try_from(page.len) else { return false };
+    let Some(present) = present.get_mut(..len.div_ceil(4096)) else { return false };
+    // SAFETY: mincore only looks at the mapping, and writes one byte for each 4 KiB page to
+    // `present`, which has that many.
+    let answer =
+        unsafe { libc::mincore(page.start.0 as *mut libc::c_void, len, present.as_mut_ptr()) };
+    answer == 0 && present.iter().all(|byte| byte & 1 == 1)
+}
+
 fn refused_by_mmu(fault: CopyFault, source: &Access, target: &Access) -> Failed {
     match fault.side {
         Side::Source => Failed::Source(not_present(source.key, &fault, source)),

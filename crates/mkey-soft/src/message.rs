@@ -62,6 +62,15 @@ pub(crate) enum Answer {
 pub(crate) struct Nak {
     pub(crate) code: NakCode,
     pub(crate) why: Option<RefusedBy>,
+    /// Its entry in the responder's log.
+    pub(crate) number: u32,
+}
+
+impl Nak {
+    /// One that is not about a key or a right.
+    pub(crate) fn bare(code: NakCode) -> Self {
+        Self { code, why: None, number: 0 }
+    }
 }
 
 /// Its code (the low bits of 0x61 to 0x63).

@@ -78,3 +78,31 @@ pub(crate) struct Ah {
     pub(crate) pd: PdUse,
     pub(crate) attr: AhAttr,
 }
+
+/// An object that others may use, which keeps it from being destroyed.
+pub(crate) trait Used {
+    /// How many use it.
+    fn users(&self) -> &AtomicU32;
+}
+
+/// One use of an object. Taken while the table of such objects is locked, so that it is not
+/// destroyed meanwhile.
+#[derive(Debug)]
+pub(crate) struct Use<T: Used>(Arc<T>);
+
+impl<T: Used> Use<T> {
+    pub(crate) fn new(object: &Arc<T>) -> Self {
+        object.users().fetch_add(1, Ordering::AcqRel);
+        Self(object.clone())
+    }
+
+    pub(crate) fn object(&self) -> Arc<T> {
+        self.0.clone()
+    }
+}
+
+impl<T: Used> Drop for Use<T> {
+    fn drop(&mut self) {
+        self.0.users().fetch_sub(1, Ordering::AcqRel);
+    }
+}

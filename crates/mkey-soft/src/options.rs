@@ -2,6 +2,8 @@
 
 use crate::clock::{Clock, RealClock};
 use mkey_core::device::Gid;
+use mkey_os::accounting::Accountant;
+pub use mkey_os::pin::PinMode;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +18,6 @@ pub enum Stale {
     /// As a NIC does: the pages that were pinned are read and written, whatever the program has at
     /// the address now. Needs pages pinned by the kernel; others are refused.
     Nic,
-}
-
-/// How pages of registered memory are held in place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PinMode {
-    /// By the kernel (io_uring registered buffers): the pages stay although the program unmaps
-    /// them. Where the kernel refuses, `Mlock`, then `None`, and the device's notes say so.
-    #[default]
-    Kernel,
-    /// By `mlock`: resident while mapped.
-    Mlock,
-    /// Not at all.
-    None,
 }
 
 /// How to open a [`SoftDevice`](crate::SoftDevice).
@@ -55,6 +44,8 @@ pub struct SoftOptions {
     pub clock: Arc<dyn Clock>,
     /// Whether pinned memory counts against RLIMIT_MEMLOCK as the verbs count it.
     pub accounting: bool,
+    /// An account of the device's own, instead of the one that all devices of the process share.
+    pub accountant: Option<Arc<Accountant>>,
     /// Whether the whole address space may be registered for on-demand paging.
     pub implicit_odp: bool,
     /// How many refusals the log keeps.
@@ -69,13 +60,14 @@ impl Default for SoftOptions {
         Self {
             name: "soft0".to_owned(),
             gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
-            pin: PinMode::default(),
+            pin: PinMode::Kernel,
             stale: Stale::default(),
             command_cost: Duration::ZERO,
             max_keys: mkey_core::key::MAX_KEYS,
             seed: None,
             clock: Arc::new(RealClock::new()),
             accounting: true,
+            accountant: None,
             implicit_odp: true,
             refusal_log: 256,
             measure: false,

@@ -1,9 +1,10 @@
 //! Receive queues, own and shared.
 
-use crate::object::PdUse;
+use crate::object::{PdUse, Used};
 use crate::sync::lock;
 use mkey_core::device::SrqHandle;
-use mkey_core::error::Reason;
+use mkey_core::error::{Object, Reason};
+use mkey_core::refusal::PdId;
 use mkey_core::work::{RecvWr, Sge};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
@@ -106,9 +107,10 @@ impl Ring {
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) handle: SrqHandle,
-    pub(crate) pd: PdUse,
+    /// Receives are checked in its domain, not in that of the queue pair.
+    pub(crate) pd: PdId,
     /// Queue pairs that take from it.
-    pub(crate) users: AtomicU32,
+    users: AtomicU32,
     state: Mutex<SrqState>,
 }
 
@@ -117,16 +119,30 @@ struct SrqState {
     ring: Ring,
     /// Falling below raises one event; 0: not armed.
     limit: u32,
+    /// Membership in the domain; ends with `destroy_srq`.
+    member: Option<PdUse>,
 }
 
 impl Srq {
     pub(crate) fn new(handle: SrqHandle, pd: PdUse, depth: u32, max_sge: u32) -> Self {
-        let state = Mutex::new(SrqState { ring: Ring::new(depth, max_sge), limit: 0 });
-        Self { handle, pd, users: AtomicU32::new(0), state }
+        let (ring, limit, id) = (Ring::new(depth, max_sge), 0, pd.id());
+        let state = Mutex::new(SrqState { ring, limit, member: Some(pd) });
+        Self { handle, pd: id, users: AtomicU32::new(0), state }
     }
 
     pub(crate) fn push(&self, wr: &RecvWr<'_>) -> Result<(), Reason> {
-        lock(&self.state).ring.push(wr)
+        let mut state = lock(&self.state);
+        if state.member.is_none() {
+            return Err(Reason::UnknownHandle { object: Object::Srq, handle: self.handle.0 });
+        }
+        state.ring.push(wr)
+    }
+
+    /// Ends the queue, whoever holds it still.
+    pub(crate) fn retire(&self) {
+        let mut state = lock(&self.state);
+        state.ring.clear();
+        state.member = None;
     }
 
     /// Takes the oldest; whether the queue fell below its limit by that.
@@ -153,5 +169,11 @@ impl Srq {
         let below = (state.ring.len() as u64) < u64::from(limit);
         state.limit = if below { 0 } else { limit };
         Ok(below)
+    }
+}
+
+impl Used for Srq {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
     }
 }

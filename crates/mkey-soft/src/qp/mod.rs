@@ -15,12 +15,13 @@ mod responder;
 mod stored;
 mod wait;
 
-pub(crate) use requester::Sq;
-pub(crate) use responder::Rq;
+pub(crate) use responder::settle;
 
+use requester::Sq;
+use responder::Rq;
 use crate::completion::{Cq, CreditOf};
 use crate::core::Core;
-use crate::object::PdUse;
+use crate::object::{PdUse, Use};
 use crate::receive::{Receive, Srq};
 use crate::sync::lock;
 use gate::Gate;
@@ -28,10 +29,9 @@ use mkey_core::device::QpHandle;
 use mkey_core::engine::QpScope;
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpState};
-use mkey_core::refusal::QpId;
+use mkey_core::refusal::{PdId, QpId};
 use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::Completion;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 /// A queue pair.
@@ -41,11 +41,13 @@ pub(crate) struct Qp {
     pub(crate) num: u32,
     pub(crate) handle: QpHandle,
     pub(crate) kind: QpKind,
-    pub(crate) pd: PdUse,
+    pub(crate) pd: PdId,
     pub(crate) core: Arc<Core>,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
+    /// Ends with `destroy_qp`, although others may hold the queue pair itself for longer.
+    ties: Mutex<Option<Ties>>,
     limits: Limits,
     gate: Gate,
     sq: Mutex<Sq>,
@@ -62,14 +64,13 @@ struct Limits {
     signal_all: bool,
 }
 
-/// What a new queue pair belongs to.
+/// What a queue pair keeps from being destroyed before it.
 #[derive(Debug)]
-pub(crate) struct Belongings {
-    pub(crate) core: Arc<Core>,
+pub(crate) struct Ties {
     pub(crate) pd: PdUse,
-    pub(crate) send_cq: Arc<Cq>,
-    pub(crate) recv_cq: Arc<Cq>,
-    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) send_cq: Use<Cq>,
+    pub(crate) recv_cq: Use<Cq>,
+    pub(crate) srq: Option<Use<Srq>>,
 }
 
 /// What is to be done once no lock is held.
@@ -112,22 +113,19 @@ impl Qp {
         id: QpId,
         num: u32,
         init: &QpInit,
-        belongings: Belongings,
+        core: Arc<Core>,
+        ties: Ties,
     ) -> Arc<Self> {
-        let Belongings { core, pd, send_cq, recv_cq, srq } = belongings;
-        for cq in [&send_cq, &recv_cq] {
-            cq.users.fetch_add(1, Ordering::AcqRel);
-        }
-        if let Some(srq) = &srq {
-            srq.users.fetch_add(1, Ordering::AcqRel);
-        }
+        let (send_cq, recv_cq) = (ties.send_cq.object(), ties.recv_cq.object());
+        let srq = ties.srq.as_ref().map(Use::object);
         let recv_depth = if srq.is_some() { 0 } else { init.max_recv_wr };
         Arc::new_cyclic(|me| Self {
             id,
             num,
             handle,
             kind: init.kind,
-            pd,
+            pd: ties.pd.id(),
+            ties: Mutex::new(Some(ties)),
             limits: Limits {
                 max_send_wr: init.max_send_wr,
                 max_send_sge: init.max_send_sge,
@@ -152,7 +150,7 @@ impl Qp {
     /// For bind, invalidation and fast registration.
     #[inline]
     fn scope(&self) -> QpScope {
-        QpScope { pd: self.pd.id(), qp: self.id }
+        QpScope { pd: self.pd, qp: self.id }
     }
 
     fn state(&self) -> QpState {
@@ -223,16 +221,5 @@ impl Qp {
             self.resume(&mut lock(&self.sq), executor, now, &mut after);
         });
         after.run();
-    }
-}
-
-impl Drop for Qp {
-    fn drop(&mut self) {
-        for cq in [&self.send_cq, &self.recv_cq] {
-            cq.users.fetch_sub(1, Ordering::AcqRel);
-        }
-        if let Some(srq) = &self.srq {
-            srq.users.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }

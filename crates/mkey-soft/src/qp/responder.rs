@@ -6,8 +6,10 @@ use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::receive::{Receive, Ring};
 use crate::sync::lock;
+use mkey_core::data_plane::PostError;
 use mkey_core::device::{Gid, RefusedBy};
 use mkey_core::engine::{Change, Executor, Progress, atomic_alignment};
+use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::{Key, Rkey};
 use mkey_core::queue_pair::{QpKind, QpState};
@@ -54,20 +56,40 @@ pub(super) enum Undone {
 }
 
 impl Qp {
-    /// Posts one receive.
-    pub(crate) fn take_receive_wr(
+    /// Posts a chain to the receive queue.
+    pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.core.pump();
+        let mut after = After::default();
+        let mut rq = lock(&self.rq);
+        let mut result = Ok(());
+        for (posted, wr) in chain.iter().enumerate() {
+            if let Err(reason) = self.take(&mut rq, wr, &mut after) {
+                let arguments = format_args!("qp {:#08x}, wr_id {:#x}", self.num, wr.wr_id);
+                let error = Error::new("post_recv", arguments, reason);
+                result = Err(PostError { posted, error });
+                break;
+            }
+        }
+        drop(rq);
+        after.run();
+        result
+    }
+
+    fn take(
         &self,
         rq: &mut Rq,
         wr: &RecvWr<'_>,
         after: &mut After,
-    ) -> Result<(), mkey_core::error::Reason> {
-        use mkey_core::error::Reason;
+    ) -> Result<(), Reason> {
         if self.srq.is_some() {
             let on = "a queue pair that takes its receives from a shared queue";
             return Err(Reason::NotHere { operation: "a receive queue", on });
         }
         let view = self.gate.view();
-        if view.state() == QpState::Reset || view.destroyed() {
+        if view.destroyed() {
+            return Err(Reason::UnknownHandle { object: Object::Qp, handle: self.handle.0 });
+        }
+        if view.state() == QpState::Reset {
             return Err(Reason::QpState { state: view.state() });
         }
         rq.ring.push(wr)?;
@@ -120,12 +142,12 @@ impl Qp {
             return Err(self.too_long(after));
         }
         let piece = [memory::remote_piece(remote, request.length as u32)];
-        let mut target = Cursor::new(self.party(self.pd.id(), Want::RemoteWrite), &piece);
+        let mut target = Cursor::new(self.party(self.pd, Want::RemoteWrite), &piece);
         memory::transfer(executor, &mut request.source, &mut target, request.length).map_err(
             |failed| match failed {
                 Failed::Source(refusal) => Answer::Unsent(refusal),
                 Failed::Target(refusal) => {
-                    self.violation("RDMA WRITE", request.length, remote, refusal, alone, after)
+                    self.violation(request.length, remote, refusal, alone, after)
                 }
             },
         )
@@ -168,12 +190,7 @@ impl Qp {
             }
             Err(Answer::Nak(nak)) => {
                 let mut rq = lock(&self.rq);
-                let number = nak.why.map_or(0, |why| {
-                    let words =
-                        Words { what: "RDMA WRITE with immediate", length, remote: Some(remote) };
-                    self.core.refuse(self.num, &words, why)
-                });
-                self.receive_error(&receive, WcStatus::LocAccessErr, number, after);
+                self.receive_error(&receive, WcStatus::LocAccessErr, nak.number, after);
                 self.fail_receives(&mut rq, after);
                 Answer::Nak(nak)
             }
@@ -213,7 +230,7 @@ impl Qp {
         if request.length > MAX_MESSAGE || request.length + header > receive.room() {
             return self.too_short(&mut rq, receive, after);
         }
-        let pd = self.srq.as_ref().map_or(self.pd.id(), |srq| srq.pd.id());
+        let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
         let mut target = Cursor::new(self.party(pd, Want::LocalWrite), receive.sges());
         let mut placed = Ok(());
         if let Some(datagram) = &request.datagram {
@@ -236,7 +253,7 @@ impl Qp {
                 let number = self.core.refuse(self.num, &words, why);
                 self.receive_error(&receive, WcStatus::LocProtErr, number, after);
                 self.fail_receives(&mut rq, after);
-                return self.nak(NakCode::RemoteOperation, Some(why));
+                return self.nak(NakCode::RemoteOperation, Some(why), number);
             }
         }
         if let Some(key) = invalidate {
@@ -284,10 +301,10 @@ impl Qp {
         }
         if length > MAX_MESSAGE {
             self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-            return Err(Undone::Nak(Nak { code: NakCode::InvalidRequest, why: None }));
+            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
         }
         let piece = [memory::remote_piece(remote, length as u32)];
-        let party = self.party(self.pd.id(), Want::RemoteRead);
+        let party = self.party(self.pd, Want::RemoteRead);
         let mut source = Source::Memory(Cursor::new(party, &piece));
         match memory::transfer(executor, &mut source, landing, length) {
             Ok(()) => Ok(()),
@@ -295,8 +312,8 @@ impl Qp {
             Err(Failed::Source(refusal)) => {
                 self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
                 let why = RefusedBy::Access(refusal);
-                self.log_as_responder("RDMA READ", length, remote, why);
-                Err(Undone::Nak(Nak { code: NakCode::RemoteAccess, why: Some(why) }))
+                let number = self.log("RDMA READ", length, remote, why);
+                Err(Undone::Nak(Nak { code: NakCode::RemoteAccess, why: Some(why), number }))
             }
         }
     }
@@ -311,18 +328,18 @@ impl Qp {
     ) -> Result<u64, Undone> {
         const WHAT: &str = "atomic";
         self.may_read(Want::RemoteAtomic, WHAT, 8, remote, after)?;
-        let party = self.party(self.pd.id(), Want::RemoteAtomic);
+        let party = self.party(self.pd, Want::RemoteAtomic);
         atomic_alignment(remote.address)
             .and_then(|()| memory::atomic(executor, &party, remote, operation))
             .map_err(|refusal| {
                 self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
                 let why = RefusedBy::Access(refusal);
-                self.log_as_responder(WHAT, 8, remote, why);
+                let number = self.log(WHAT, 8, remote, why);
                 let code = match refusal {
                     Refusal::Misaligned { .. } => NakCode::InvalidRequest,
                     _ => NakCode::RemoteAccess,
                 };
-                Undone::Nak(Nak { code, why: Some(why) })
+                Undone::Nak(Nak { code, why: Some(why), number })
             })
     }
 
@@ -340,12 +357,13 @@ impl Qp {
         if !view.allows(want) {
             self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
             let why = RefusedBy::QpRights { has: view.rights() };
-            self.log_as_responder(what, length, remote, why);
-            return Err(Undone::Nak(Nak { code: NakCode::InvalidRequest, why: Some(why) }));
+            let number = self.log(what, length, remote, why);
+            let code = NakCode::InvalidRequest;
+            return Err(Undone::Nak(Nak { code, why: Some(why), number }));
         }
         if !view.reads() {
             self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-            return Err(Undone::Nak(Nak { code: NakCode::InvalidRequest, why: None }));
+            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
         }
         Ok(())
     }
@@ -379,7 +397,7 @@ impl Qp {
         if self.kind == QpKind::Rc {
             self.receive_error(&receive, WcStatus::LocLenErr, 0, after);
             self.fail_receives(rq, after);
-            return Answer::Nak(Nak { code: NakCode::InvalidRequest, why: None });
+            return Answer::Nak(Nak::bare(NakCode::InvalidRequest));
         }
         // Datagrams and UC messages that do not fit are dropped; a receive of a shared queue is
         // used up by that.
@@ -397,24 +415,23 @@ impl Qp {
             return Answer::Dropped;
         }
         self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-        Answer::Nak(Nak { code: NakCode::InvalidRequest, why: None })
+        Answer::Nak(Nak::bare(NakCode::InvalidRequest))
     }
 
     /// The queue pair itself does not let the peer do this (R-RA-02).
     #[cold]
     fn no_right(&self, request: &Request<'_>, remote: RemoteAddr, after: &mut After) -> Answer {
         let why = RefusedBy::QpRights { has: self.gate.view().rights() };
-        self.log_as_responder("RDMA WRITE", request.length, remote, why);
+        let number = self.log("RDMA WRITE", request.length, remote, why);
         if self.kind == QpKind::Rc {
             self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
         }
-        self.nak(NakCode::InvalidRequest, Some(why))
+        self.nak(NakCode::InvalidRequest, Some(why), number)
     }
 
     #[cold]
     fn violation(
         &self,
-        what: &'static str,
         length: u64,
         remote: RemoteAddr,
         refusal: Refusal,
@@ -422,22 +439,24 @@ impl Qp {
         after: &mut After,
     ) -> Answer {
         let why = RefusedBy::Access(refusal);
-        if alone {
-            self.log_as_responder(what, length, remote, why);
-            if self.kind == QpKind::Rc {
-                self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-            }
+        let number = self.log("RDMA WRITE", length, remote, why);
+        if alone && self.kind == QpKind::Rc {
+            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
         }
-        self.nak(NakCode::RemoteAccess, Some(why))
+        self.nak(NakCode::RemoteAccess, Some(why), number)
     }
 
     /// A negative answer where the transport has any.
-    fn nak(&self, code: NakCode, why: Option<RefusedBy>) -> Answer {
-        if self.kind == QpKind::Rc { Answer::Nak(Nak { code, why }) } else { Answer::Dropped }
+    fn nak(&self, code: NakCode, why: Option<RefusedBy>, number: u32) -> Answer {
+        match self.kind {
+            QpKind::Rc => Answer::Nak(Nak { code, why, number }),
+            _ => Answer::Dropped,
+        }
     }
 
-    fn log_as_responder(&self, what: &'static str, length: u64, remote: RemoteAddr, why: RefusedBy) {
-        self.core.refuse(self.num, &Words { what, length, remote: Some(remote) }, why);
+    #[cold]
+    fn log(&self, what: &'static str, length: u64, remote: RemoteAddr, why: RefusedBy) -> u32 {
+        self.core.refuse(self.num, &Words { what, length, remote: Some(remote) }, why)
     }
 
     /// The responder goes into the error state.
@@ -471,7 +490,7 @@ impl Qp {
 }
 
 /// Waits until a change has taken effect. Accesses are short and hold no lock, so this ends.
-pub(super) fn settle(engine: &mkey_core::engine::Engine, change: &mut Change) {
+pub(crate) fn settle(engine: &mkey_core::engine::Engine, change: &mut Change) {
     let mut looks = 0u32;
     while engine.finish(change) == Progress::Pending {
         looks += 1;
@@ -503,8 +522,8 @@ fn routing_header(datagram: &Datagram, length: u64) -> [u8; GRH as usize] {
         ],
         _ => &[
             &[0x60 | datagram.traffic_class >> 4, datagram.traffic_class << 4, 0, 0],
-            &payload.to_be_bytes(),
-            &[0x1b, datagram.hop_limit],
+            &payload.saturating_add(8).to_be_bytes(),
+            &[UDP, datagram.hop_limit],
             &datagram.from.0,
             &datagram.to.0,
         ],
