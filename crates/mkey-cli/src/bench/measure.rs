@@ -79,9 +79,9 @@ pub fn clock_cost() -> Duration {
 }
 
 /// How many operations of about `one` to time together so that the clock's own cost stays below
-/// 5 %: a power of two, at most 1024.
+/// 2 %: a power of two, at most 1024.
 pub fn batch_for(one: Duration, clock: Duration) -> u32 {
-    let enough = clock.saturating_mul(20);
+    let enough = clock.saturating_mul(50);
     let mut batch = 1;
     while batch < 1024 && one.saturating_mul(batch) < enough {
         batch *= 2;
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn batches_outweigh_the_clock() {
         let clock = Duration::from_nanos(25);
-        assert_eq!(batch_for(Duration::from_nanos(500), clock), 1);
-        assert_eq!(batch_for(Duration::from_nanos(100), clock), 8);
+        assert_eq!(batch_for(Duration::from_nanos(1250), clock), 1);
+        assert_eq!(batch_for(Duration::from_nanos(100), clock), 16);
         assert_eq!(batch_for(Duration::ZERO, clock), 1024);
         assert_eq!(batch_for(Duration::from_nanos(1), Duration::ZERO), 1);
     }
