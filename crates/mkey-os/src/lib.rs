@@ -3,7 +3,9 @@
 pub mod accounting;
 pub mod copy;
 pub mod error;
+pub mod events;
 mod fork;
+mod gone;
 pub mod hugepages;
 pub mod ladder;
 pub mod limits;
@@ -12,3 +14,4 @@ pub mod numa;
 pub mod pin;
 pub mod prefault;
 pub mod proc;
+mod spans;

@@ -10,6 +10,7 @@ use crate::qp::{Qp, Ties};
 use crate::receive::{MAX_SGE, Srq};
 use crate::refusals::RefusalLog;
 use crate::registration::Registrations;
+use crate::slots::MOST;
 use crate::sync::lock;
 use crate::timers::Timers;
 use mkey_core::data_plane::DataPlane;
@@ -25,13 +26,12 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The largest datagram, in bytes.
 pub(crate) const MTU: u32 = 4096;
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
-const MAX_OBJECTS: u32 = 1 << 20;
 const QP_NUM_BITS: u32 = 24;
 
 /// A software RNIC.
@@ -72,6 +72,7 @@ impl SoftDevice {
             refusals: RefusalLog::new(options.refusal_log),
             timers: Arc::new(Timers::new(options.clock.clone())),
             registrations: Registrations::new(&options)?,
+            watch: OnceLock::new(),
             objects: Objects::default(),
             serial: AtomicU32::new(0),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
@@ -85,6 +86,11 @@ impl SoftDevice {
     pub fn advance(&self, now: Duration) {
         self.core.options.clock.advance_to(now);
         self.core.timers.fire(now);
+    }
+
+    /// The device's time.
+    pub fn now(&self) -> Duration {
+        self.core.timers.now()
     }
 
     fn find<T: Clone>(
@@ -172,7 +178,7 @@ fn unknown(verb: &'static str, object: Object, handle: u64) -> Error {
 
 #[cold]
 fn table_full(verb: &'static str, object: Object) -> Error {
-    Error::new(verb, "", Reason::TableFull { object, most: u64::from(MAX_OBJECTS) })
+    Error::new(verb, "", Reason::TableFull { object, most: u64::from(MOST) })
 }
 
 fn in_range(
@@ -199,12 +205,12 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         max_mr: options.max_keys,
         max_mr_size: u64::MAX,
         max_mw: options.max_keys,
-        max_qp: MAX_OBJECTS,
-        max_cq: MAX_OBJECTS,
+        max_qp: MOST,
+        max_cq: MOST,
         max_cqe: 1 << 22,
-        max_srq: MAX_OBJECTS,
-        max_pd: MAX_OBJECTS,
-        max_ah: MAX_OBJECTS,
+        max_srq: MOST,
+        max_pd: MOST,
+        max_ah: MOST,
         max_qp_wr: 1 << 15,
         max_sge: MAX_SGE as u32,
         max_inline: 1024,
@@ -343,7 +349,7 @@ impl Device for SoftDevice {
     fn create_comp_channel(&self) -> Result<ChannelHandle> {
         let make = |handle| {
             let handle = ChannelHandle(handle);
-            (Arc::new(Channel::new(handle)), handle)
+            (Arc::new(Channel::default()), handle)
         };
         let handle = lock(&self.core.objects.channels).insert_with(make);
         handle.ok_or_else(|| table_full("create_comp_channel", Object::CompChannel))
@@ -456,9 +462,9 @@ impl Device for SoftDevice {
         let srqs = lock(&objects.srqs);
         let srq = match init.srq {
             None => None,
-            Some(srq) => Some(Use::new(
-                srqs.get(srq.0).ok_or_else(|| unknown(verb, Object::Srq, srq.0))?,
-            )),
+            Some(srq) => {
+                Some(Use::new(srqs.get(srq.0).ok_or_else(|| unknown(verb, Object::Srq, srq.0))?))
+            }
         };
         drop(srqs);
         let id = QpId(self.serial());
@@ -480,9 +486,9 @@ impl Device for SoftDevice {
     fn modify_qp(&self, qp: QpHandle, change: &QpModify) -> Result<()> {
         let verb = "modify_qp";
         let found = self.find_qp(verb, qp)?;
-        found.modify(change).map_err(|reason| {
-            Error::new(verb, format_args!("qp {:#08x}", found.num), reason)
-        })
+        found
+            .modify(change)
+            .map_err(|reason| Error::new(verb, format_args!("qp {:#08x}", found.num), reason))
     }
 
     fn query_qp(&self, qp: QpHandle) -> Result<QpAttr> {

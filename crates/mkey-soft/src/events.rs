@@ -2,7 +2,7 @@
 
 use crate::object::Used;
 use crate::sync::lock;
-use mkey_core::device::{ChannelHandle, CqHandle};
+use mkey_core::device::CqHandle;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -80,18 +80,11 @@ impl<T> EventQueue<T> {
 }
 
 /// A completion channel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Channel {
-    pub(crate) handle: ChannelHandle,
     pub(crate) events: EventQueue<CqHandle>,
     /// Completion queues on it.
     users: AtomicU32,
-}
-
-impl Channel {
-    pub(crate) fn new(handle: ChannelHandle) -> Self {
-        Self { handle, events: EventQueue::default(), users: AtomicU32::new(0) }
-    }
 }
 
 impl Used for Channel {

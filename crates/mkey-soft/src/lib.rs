@@ -27,6 +27,7 @@ mod device;
 mod events;
 mod memory;
 mod message;
+mod nic;
 mod notes;
 mod object;
 mod options;
@@ -37,6 +38,7 @@ mod registration;
 mod slots;
 mod sync;
 mod timers;
+mod watch;
 
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use data_plane::{SoftCq, SoftQp, SoftSrq};

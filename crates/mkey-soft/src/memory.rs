@@ -7,9 +7,9 @@
 #![allow(unsafe_code)]
 
 use crate::core::Core;
+use crate::nic;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::engine::{Access, Denied, Executor, FaultCause, Guard, Place, Segment};
-use mkey_core::key::Key;
 use mkey_core::refusal::{PdId, QpId, Refusal};
 use mkey_core::rights::Want;
 use mkey_core::work::{RemoteAddr, Sge};
@@ -60,6 +60,16 @@ pub(crate) enum Atomic {
     CompareSwap { compare: u64, swap: u64 },
 }
 
+impl Atomic {
+    /// The new value, if `old` is to be replaced.
+    pub(crate) fn apply(self, old: u64) -> Option<u64> {
+        match self {
+            Self::FetchAdd { add } => Some(old.wrapping_add(add)),
+            Self::CompareSwap { compare, swap } => (old == compare).then_some(swap),
+        }
+    }
+}
+
 /// A remote address range as a piece.
 pub(crate) fn remote_piece(remote: RemoteAddr, length: u32) -> Sge {
     Sge { address: remote.address, length, lkey: mkey_core::key::Lkey(remote.rkey.0) }
@@ -108,6 +118,35 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// As [`Cursor::check`], and brings absent pages in: afterwards the bytes can be read, unless
+    /// something is revoked or unmapped meanwhile.
+    pub(crate) fn make_ready(
+        &self,
+        executor: &mut Executor,
+        mut length: u64,
+    ) -> Result<(), Refusal> {
+        if length > CHUNK {
+            self.check(executor, length)?;
+        }
+        let mut ahead = self.clone();
+        while length > 0 {
+            let Some(access) = ahead.next(length.min(CHUNK)) else { break };
+            loop {
+                let denied = match self.party.core.engine.open(&mut executor.source, &access) {
+                    Ok(_) => break,
+                    Err(denied) => denied,
+                };
+                match resolve(executor, &self.party, &access, denied) {
+                    Err(refusal) if nic::serves(self.party.core, &refusal) => break,
+                    resolved => resolved?,
+                }
+            }
+            ahead.advance(access.length);
+            length -= access.length;
+        }
+        Ok(())
+    }
+
     /// Whether `length` bytes are opened and copied as one chunk, so that opening is the check.
     #[inline]
     fn is_one_chunk(&self, length: u64) -> bool {
@@ -125,16 +164,22 @@ pub(crate) fn transfer(
     target: &mut Cursor<'_>,
     length: u64,
 ) -> Result<(), Failed> {
-    let whole = target.is_one_chunk(length)
-        && match source {
-            Source::Bytes(_) => true,
-            Source::Memory(cursor) => cursor.is_one_chunk(length),
-        };
-    if !whole && length > 0 {
-        if let Source::Memory(cursor) = source {
-            cursor.check(executor, length).map_err(Failed::Source)?;
+    match source {
+        Source::Memory(cursor) if cursor.is_one_chunk(length) && target.is_one_chunk(length) => {
+            let (Some(from), Some(to)) = (cursor.next(length), target.next(length)) else {
+                return Ok(());
+            };
+            chunk(executor, &cursor.party, &from, &target.party, &to)?;
+            cursor.advance(length);
+            target.advance(length);
+            return Ok(());
         }
-        target.check(executor, length).map_err(Failed::Target)?;
+        Source::Memory(cursor) => {
+            cursor.check(executor, length).map_err(Failed::Source)?;
+            target.check(executor, length).map_err(Failed::Target)?;
+        }
+        Source::Bytes(_) if target.is_one_chunk(length) => {}
+        Source::Bytes(_) => target.check(executor, length).map_err(Failed::Target)?,
     }
     let mut left = length;
     while left > 0 {
@@ -146,7 +191,7 @@ pub(crate) fn transfer(
                 if now.is_empty() {
                     break;
                 }
-                from_bytes(executor, now, &target.party, &to)?;
+                nic::write(executor, &target.party, &to, now).map_err(Failed::Target)?;
                 *bytes = later;
                 to.length
             }
@@ -171,6 +216,13 @@ enum Attempt {
     Fault(CopyFault),
 }
 
+/// Whether pages may have gone that the engine does not know of yet. Asked with the guard held,
+/// before memory is touched.
+#[inline(always)]
+fn events_in_hand(core: &Core) -> bool {
+    core.watch.get().is_some_and(|watch| watch.busy())
+}
+
 /// One chunk from memory to memory. Guards are never held while waiting for pages or events.
 #[inline]
 fn chunk(
@@ -181,12 +233,27 @@ fn chunk(
     target: &Access,
 ) -> Result<(), Failed> {
     loop {
-        match attempt(executor, from, source, to, target) {
+        let failed = match attempt(executor, from, source, to, target) {
             Attempt::Done => return Ok(()),
-            Attempt::Source(denied) => resolve(executor, from, source, denied).map_err(Failed::Source)?,
-            Attempt::Target(denied) => resolve(executor, to, target, denied).map_err(Failed::Target)?,
+            Attempt::Source(denied) => match resolve(executor, from, source, denied) {
+                Ok(()) => continue,
+                Err(refusal) => Failed::Source(refusal),
+            },
+            Attempt::Target(denied) => match resolve(executor, to, target, denied) {
+                Ok(()) => continue,
+                Err(refusal) => Failed::Target(refusal),
+            },
             Attempt::Fault(fault) => return Err(refused_by_mmu(fault, source, target)),
-        }
+        };
+        return match failed {
+            Failed::Source(refusal) if nic::serves(from.core, &refusal) => {
+                nic::chunk(executor, from, source, to, target)
+            }
+            Failed::Target(refusal) if nic::serves(to.core, &refusal) => {
+                nic::chunk(executor, from, source, to, target)
+            }
+            failed => Err(failed),
+        };
     }
 }
 
@@ -206,6 +273,9 @@ fn attempt(
         Ok(guard) => guard,
         Err(denied) => return Attempt::Target(denied),
     };
+    if events_in_hand(from.core) || events_in_hand(to.core) {
+        return Attempt::Target(Denied::Paused);
+    }
     let tolerant = to.core.tolerant;
     let copied = match (read.single(), write.single()) {
         (Some(read), Some(write)) => place(tolerant, read.place, write.place, source.length),
@@ -241,14 +311,15 @@ fn beyond(segment: Segment, len: u64) -> Option<Segment> {
 }
 
 /// Bytes of our own into memory.
-fn from_bytes(
+pub(crate) fn from_bytes(
     executor: &mut Executor,
-    bytes: &[u8],
     to: &Party<'_>,
     target: &Access,
-) -> Result<(), Failed> {
+    bytes: &[u8],
+) -> Result<(), Refusal> {
     loop {
         let denied = match to.core.engine.open(&mut executor.target, target) {
+            Ok(_) if events_in_hand(to.core) => Denied::Paused,
             Ok(guard) => {
                 let mut rest = bytes;
                 for segment in guard.segments() {
@@ -256,14 +327,42 @@ fn from_bytes(
                         rest.split_at_checked(segment.len as usize).unwrap_or((rest, &[]));
                     let source = Place::Memory(HostAddr(now.as_ptr() as u64));
                     place(to.core.tolerant, source, segment.place, now.len() as u64)
-                        .map_err(|fault| Failed::Target(not_present(target.key, &fault, target)))?;
+                        .map_err(|fault| not_present(&fault, target))?;
                     rest = later;
                 }
                 return Ok(());
             }
             Err(denied) => denied,
         };
-        resolve(executor, to, target, denied).map_err(Failed::Target)?;
+        resolve(executor, to, target, denied)?;
+    }
+}
+
+/// Memory into bytes of our own.
+pub(crate) fn to_bytes(
+    executor: &mut Executor,
+    from: &Party<'_>,
+    source: &Access,
+    bytes: &mut [u8],
+) -> Result<(), Refusal> {
+    loop {
+        let denied = match from.core.engine.open(&mut executor.source, source) {
+            Ok(_) if events_in_hand(from.core) => Denied::Paused,
+            Ok(guard) => {
+                let mut rest = &mut bytes[..];
+                for segment in guard.segments() {
+                    let len = rest.len().min(segment.len as usize);
+                    let (now, later) = rest.split_at_mut(len);
+                    let target = Place::Memory(HostAddr(now.as_mut_ptr() as u64));
+                    place(from.core.tolerant, segment.place, target, len as u64)
+                        .map_err(|fault| not_present(&fault, source))?;
+                    rest = later;
+                }
+                return Ok(());
+            }
+            Err(denied) => denied,
+        };
+        resolve(executor, from, source, denied)?;
     }
 }
 
@@ -312,13 +411,20 @@ pub(crate) fn atomic(
     };
     loop {
         let denied = match party.core.engine.open(&mut executor.target, &access) {
+            Ok(_) if events_in_hand(party.core) => Denied::Paused,
             Ok(guard) => {
                 return change_word(party.core, &guard, operation)
-                    .map_err(|fault| not_present(access.key, &fault, &access));
+                    .map_err(|fault| not_present(&fault, &access));
             }
             Err(denied) => denied,
         };
-        resolve(executor, party, &access, denied)?;
+        match resolve(executor, party, &access, denied) {
+            Ok(()) => {}
+            Err(refusal) if nic::serves(party.core, &refusal) => {
+                return nic::atomic(executor, party, &access, operation);
+            }
+            Err(refusal) => return Err(refusal),
+        }
     }
 }
 
@@ -353,11 +459,7 @@ fn change_word(core: &Core, guard: &Guard<'_>, operation: Atomic) -> Result<u64,
         at += segment.len as usize;
     }
     let old = u64::from_ne_bytes(word);
-    let new = match operation {
-        Atomic::FetchAdd { add } => old.wrapping_add(add),
-        Atomic::CompareSwap { compare, swap } if old == compare => swap,
-        Atomic::CompareSwap { .. } => return Ok(old),
-    };
+    let Some(new) = operation.apply(old) else { return Ok(old) };
     let word = new.to_ne_bytes();
     let mut at = 0;
     for segment in guard.segments() {
@@ -384,6 +486,9 @@ fn resolve(
     match denied {
         Denied::Refused(refusal) => Err(refusal),
         Denied::Paused => {
+            if let Some(watch) = party.core.watch.get() {
+                watch.wait();
+            }
             while engine.paused() {
                 std::thread::yield_now();
             }
@@ -437,15 +542,15 @@ pub(crate) fn resident(page: HostRange) -> bool {
 
 fn refused_by_mmu(fault: CopyFault, source: &Access, target: &Access) -> Failed {
     match fault.side {
-        Side::Source => Failed::Source(not_present(source.key, &fault, source)),
-        _ => Failed::Target(not_present(target.key, &fault, target)),
+        Side::Source => Failed::Source(not_present(&fault, source)),
+        _ => Failed::Target(not_present(&fault, target)),
     }
 }
 
-fn not_present(key: Key, fault: &CopyFault, access: &Access) -> Refusal {
+fn not_present(fault: &CopyFault, access: &Access) -> Refusal {
     let range = match fault.address {
         Some(address) => HostRange { start: HostAddr(address as u64), len: 1 },
         None => HostRange { start: HostAddr(access.address.0), len: access.length },
     };
-    Refusal::NotPresent { key, range }
+    Refusal::NotPresent { key: access.key, range }
 }

@@ -19,6 +19,20 @@ pub(crate) fn notes(core: &Core) -> Vec<String> {
             "stale = nic needs pin mode kernel; regions pinned by {weakest} are refused when stale"
         ));
     }
+    if core.options.watch {
+        match crate::watch::watch() {
+            Err(error) => {
+                let (lost, mend) = (error.not_guaranteed(), error.mend());
+                notes.push(format!("{error}: {lost}; to allow them: {mend}"));
+            }
+            Ok(_) => notes.extend(core.registrations.unwatched().map(|error| {
+                format!("some registered memory is not watched, so it is not noticed if the program takes it away: {error}")
+            })),
+        }
+    } else {
+        notes
+            .push("unmap events are switched off: stale registrations are not detected".to_owned());
+    }
     if let Some(signal) = mkey_os::copy::displaced() {
         notes.push(format!(
             "the handler of signal {signal} was replaced: an access to unmapped memory may end \

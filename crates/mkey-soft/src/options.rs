@@ -31,6 +31,9 @@ pub struct SoftOptions {
     pub pin: PinMode,
     /// What an access to detached pages meets.
     pub stale: Stale,
+    /// Whether the device hears of it when the program unmaps, discards or moves registered pages.
+    /// That costs such calls some microseconds; without it stale registrations are not detected.
+    pub watch: bool,
     /// A declared time that registering, re-registering, deregistering and allocating a window or
     /// a fast-registration region take longer: the firmware command of a NIC. Spent busy-waiting
     /// and counted in [`RegistrationTerms::command`](mkey_core::device::RegistrationTerms); never
@@ -62,6 +65,7 @@ impl Default for SoftOptions {
             gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
             pin: PinMode::Kernel,
             stale: Stale::default(),
+            watch: true,
             command_cost: Duration::ZERO,
             max_keys: mkey_core::key::MAX_KEYS,
             seed: None,

@@ -10,6 +10,7 @@ use crate::options::SoftOptions;
 use crate::qp::settle;
 use crate::slots::Slots;
 use crate::sync::lock;
+use crate::watch::watch;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::{
     Capability, MrHandle, MrInfo, MrSpec, MwHandle, MwInfo, MwKind, OdpStats, RegistrationTerms,
@@ -22,6 +23,7 @@ use mkey_core::key::Key;
 use mkey_core::refusal::PdId;
 use mkey_core::rights::Rights;
 use mkey_os::accounting::{AccountError, Accountant, Charge};
+use mkey_os::events::{WatchError, WatchGuard};
 use mkey_os::pin::{PinError, PinGuard, PinRequest, Pinner};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +39,8 @@ pub(crate) struct Registrations {
     windows: Mutex<Windows>,
     pub(crate) pinner: Pinner,
     accountant: Option<Arc<Accountant>>,
+    /// Why memory could not be watched, the last time.
+    unwatched: Mutex<Option<WatchError>>,
     terms: Terms,
     command_cost: Duration,
 }
@@ -57,6 +61,7 @@ pub(crate) struct Region {
 #[derive(Debug, Default)]
 struct Hold {
     range: Option<HostRange>,
+    _watch: Option<WatchGuard>,
     pin: Option<PinGuard>,
     _charge: Option<Charge>,
 }
@@ -70,7 +75,7 @@ enum Kind {
     Fast,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Windows {
     slots: Slots<Window>,
     /// Type and domain by the key's index.
@@ -129,17 +134,21 @@ impl Registrations {
         let accountant = match &options.accountant {
             Some(own) => Some(own.clone()),
             None if options.accounting => Some(accountant().map_err(|error| {
-                let reason =
-                    Reason::System { call: error.call, errno: error.errno.raw_os_error() };
+                let reason = Reason::System { call: error.call, errno: error.errno.raw_os_error() };
                 Error::new("open_device", &options.name, reason)
             })?),
             None => None,
         };
         Ok(Self {
-            regions: Mutex::default(),
-            windows: Mutex::default(),
+            // The engine's limit comes first.
+            regions: Mutex::new(Slots::with_room_for(u32::MAX)),
+            windows: Mutex::new(Windows {
+                slots: Slots::with_room_for(u32::MAX),
+                by_index: HashMap::new(),
+            }),
             pinner: Pinner::new(options.pin),
             accountant,
+            unwatched: Mutex::default(),
             terms: Terms { measure: options.measure, ..Terms::default() },
             command_cost: options.command_cost,
         })
@@ -178,15 +187,19 @@ impl Registrations {
     /// Charges and pins memory for rights.
     fn hold(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         address: HostAddr,
         length: u64,
         rights: Rights,
     ) -> std::result::Result<Hold, Reason> {
         let range = HostRange::new(address, length).ok_or(Reason::Wraps { address, length })?;
+        // Before the pin: what goes away between the two is then known to be gone.
+        let watch = self.watch_over(core, range);
         let charge = match &self.accountant {
             Some(accountant) => Some(
-                accountant.charge(address.0, length).map_err(|error| charge_reason(error, range))?,
+                accountant
+                    .charge(address.0, length)
+                    .map_err(|error| charge_reason(error, range))?,
             ),
             None => None,
         };
@@ -197,7 +210,9 @@ impl Registrations {
         let request = PinRequest { addr, len, write, page: None };
         let pin = self.terms.time(&self.terms.pin, || self.pinner.pin(&request));
         match pin {
-            Ok(pin) => Ok(Hold { range: Some(range), pin: Some(pin), _charge: charge }),
+            Ok(pin) => {
+                Ok(Hold { range: Some(range), _watch: watch, pin: Some(pin), _charge: charge })
+            }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
             Err(PinError::Fault { .. })
                 if write && memory::touch(core.tolerant, range, false).is_ok() =>
@@ -205,10 +220,49 @@ impl Registrations {
                 Err(Reason::NotWritable { range })
             }
             Err(PinError::Fault { .. }) => Err(Reason::NotMapped { range }),
-            Err(error) => {
-                Err(Reason::System { call: "pin", errno: error.errno().raw_os_error() })
-            }
+            Err(error) => Err(Reason::System { call: "pin", errno: error.errno().raw_os_error() }),
         }
+    }
+
+    /// On-demand memory is not pinned, only watched where it is mapped already.
+    fn hold_on_demand(&self, core: &Arc<Core>, address: HostAddr, length: u64) -> Hold {
+        let range = HostRange { start: address, len: length };
+        Hold { _watch: self.watch_over(core, range), ..Hold::default() }
+    }
+
+    /// Has the mappings of a range watched, where that is possible.
+    pub(super) fn watch_over(&self, core: &Arc<Core>, range: HostRange) -> Option<WatchGuard> {
+        if !core.options.watch || range.len == 0 {
+            return None;
+        }
+        let watch = match core.watch.get() {
+            Some(watch) => *watch,
+            None => {
+                // The reason is among the device's notes.
+                let watch = watch().ok()?;
+                if core.watch.set(watch).is_ok() {
+                    watch.join(core);
+                }
+                watch
+            }
+        };
+        if watch.busy() {
+            watch.wait();
+        }
+        watch
+            .over(range)
+            .inspect_err(|error| {
+                // What is not mapped yet is on-demand memory, or about to be refused.
+                if !matches!(error, WatchError::Unmapped { .. }) {
+                    *lock(&self.unwatched) = Some(error.clone());
+                }
+            })
+            .ok()
+    }
+
+    /// Why some registered memory is not watched, if any.
+    pub(crate) fn unwatched(&self) -> Option<WatchError> {
+        lock(&self.unwatched).clone()
     }
 
     /// Keeps a new region.
@@ -236,12 +290,13 @@ impl Registrations {
 
     /// Registers memory. Order of checks: rights (R-REG-01 to 04), page offset (R-REG-11), address
     /// range (R-REG-07), limits (R-REG-09), pages (R-REG-08, R-REG-10).
-    pub(crate) fn register(&self, core: &Core, pd: PdUse, spec: &MrSpec) -> Result<MrInfo> {
+    pub(crate) fn register(&self, core: &Arc<Core>, pd: PdUse, spec: &MrSpec) -> Result<MrInfo> {
         let Form { iova, kind, backing } = form(core, spec).map_err(|r| reg_error(spec, r))?;
         let hold = match kind {
             Kind::Pinned => self
                 .hold(core, spec.address, spec.length, spec.rights)
                 .map_err(|reason| reg_error(spec, reason))?,
+            Kind::OnDemand => self.hold_on_demand(core, spec.address, spec.length),
             _ => Hold::default(),
         };
         let (rights, length) = (spec.rights, spec.length);
@@ -271,18 +326,15 @@ impl Registrations {
                 Reason::Argument { what, value, allowed },
             ));
         }
-        let registered = self
-            .terms
-            .time(&self.terms.table, || core.engine.allocate_fast_mr(pd.id(), entries));
+        let registered =
+            self.terms.time(&self.terms.table, || core.engine.allocate_fast_mr(pd.id(), entries));
         self.command();
         self.keep("alloc_mr", pd, Kind::Fast, Rights::empty(), Hold::default(), registered)
     }
 
     /// Deregisters: on return no access through the region's keys touches memory.
     pub(crate) fn deregister(&self, core: &Core, handle: MrHandle) -> Result<()> {
-        let fail = |reason| {
-            Error::new("dereg_mr", format_args!("handle {:#x}", handle.0), reason)
-        };
+        let fail = |reason| Error::new("dereg_mr", format_args!("handle {:#x}", handle.0), reason);
         let unknown = Reason::UnknownHandle { object: Object::Mr, handle: handle.0 };
         let started = self.terms.measure.then(Instant::now);
         let mut regions = lock(&self.regions);

@@ -2,9 +2,9 @@
 
 use super::report::{PinError, PinMode, PinStats};
 use super::ring::{Class, Place, Rings};
-use super::spans::{Span, Spans};
 use crate::error::{Errno, OsError};
 use crate::proc::{self, Maps};
+use crate::spans::{Span, Spans};
 use crate::{limits, prefault};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -29,22 +29,20 @@
 //! Pins belong to the process that made them. In a forked child a pinner refuses, and dropping its
 //! guards does nothing.
 
-mod gone;
 mod hold;
 mod report;
 mod ring;
-mod spans;
 
 pub use report::{Live, PinError, PinMode, PinStats, Refusal, UnknownPinMode};
 
 use crate::error::OsError;
 use crate::fork::Birthplace;
+use crate::gone::Gone;
 use crate::limits;
 use crate::proc::Maps;
-use gone::Gone;
+use crate::spans::{Probe, Span, SpanId};
 use hold::{Access, Hold, State, hold, let_go, lock};
 use ring::{Class, Transfer};
-use spans::{Span, SpanId};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -170,7 +168,8 @@ impl Pinner {
             return Err(PinError::Fault { addr, len, write });
         }
         let mut state = inner.lock();
-        if let Some(id) = state.spans.covering(&exact)
+        let found = state.spans.probe(&exact);
+        if let Probe::Covered(id) = found
             && let Some(span) = state.spans.get_mut(id)
             && span.hold.is_some_and(|held| held.writable() || !write)
         {
@@ -187,6 +186,9 @@ impl Pinner {
             Some(wide) if page > inner.base => wide,
             _ => exact.clone(),
         };
+        if wide == exact && found == Probe::Free && exact.len() <= INLINE {
+            return inner.pin_at_once(state, exact, write, false).map(|ids| self.guard(ids));
+        }
         let hugetlb = page > inner.base;
         match inner.acquire(state, &wide, write, hugetlb) {
             // Rounded too far: the page size was wrong.
@@ -243,18 +245,15 @@ impl Inner {
     /// Counts on the spans in `range` and holds what lies between them.
     fn acquire(
         &self,
-        mut state: MutexGuard<'_, State>,
+        state: MutexGuard<'_, State>,
         range: &Range<usize>,
         write: bool,
         hugetlb: bool,
     ) -> Result<Ids, PinError> {
-        let class = if hugetlb || range.len() > INLINE { Class::Wide } else { Class::Small };
-        if range.len() <= INLINE && state.spans.overlapping(range).next().is_none() {
-            let mut access = Access::Held(&mut state);
-            let held = hold(&mut access, self.strongest, range, write, class, hugetlb)?;
-            state.count(held.mode(), range.len());
-            return Ok(Ids::One(state.spans.insert(range.clone(), Some(held))));
+        if range.len() <= INLINE && state.spans.probe(range) == Probe::Free {
+            return self.pin_at_once(state, range.clone(), write, hugetlb);
         }
+        let class = class_of(range, hugetlb);
         let (mut ids, pending) = self.claim(state, range, write)?;
         let mut failure = None;
         for (piece, id) in pending {
@@ -288,6 +287,21 @@ impl Inner {
                 Err(error)
             }
         }
+    }
+
+    /// Holds a small range in which there is no span, without letting go of the lock.
+    fn pin_at_once(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        range: Range<usize>,
+        write: bool,
+        hugetlb: bool,
+    ) -> Result<Ids, PinError> {
+        let class = class_of(&range, hugetlb);
+        let mut access = Access::Held(&mut state);
+        let held = hold(&mut access, self.strongest, &range, write, class, hugetlb)?;
+        state.count(held.mode(), range.len());
+        Ok(Ids::One(state.spans.insert(range, Some(held))))
     }
 
     /// Counts on the live spans in `range` and claims the gaps, so that nobody else pins them;
@@ -454,6 +468,10 @@ impl Drop for PinGuard {
     fn drop(&mut self) {
         self.inner.release(self.spans.as_slice());
     }
+}
+
+fn class_of(range: &Range<usize>, hugetlb: bool) -> Class {
+    if hugetlb || range.len() > INLINE { Class::Wide } else { Class::Small }
 }
 
 /// The pages of `page` bytes that `addr..addr + len` touches; `None` if that wraps.

@@ -14,7 +14,11 @@ use mkey_core::work::{BindMw, Payload, SendOp, SendWr};
 impl Qp {
     /// Looks at the form of a work request.
     #[inline]
-    pub(super) fn check_form(&self, executor: &mut Executor, wr: &SendWr<'_>) -> Result<(), Reason> {
+    pub(super) fn check_form(
+        &self,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+    ) -> Result<(), Reason> {
         let given = match wr.payload {
             Payload::Sges(sges) if sges.len() > self.limits.max_send_sge as usize => {
                 let most = self.limits.max_send_sge;
@@ -28,7 +32,12 @@ impl Qp {
             SendOp::Send | SendOp::SendImm(_) => self.check_dest(wr),
             SendOp::SendInv(_) | SendOp::Read(_) if self.kind == QpKind::Rc => Ok(()),
             SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } if self.kind == QpKind::Rc => {
-                exactly(given, 1, "the number of entries of an atomic", "1: where the old value lands")
+                exactly(
+                    given,
+                    1,
+                    "the number of entries of an atomic",
+                    "1: where the old value lands",
+                )
             }
             SendOp::BindMw(_) if self.kind != QpKind::Ud => no_entries(given),
             SendOp::BindMw1(bind) if self.kind != QpKind::Ud => {

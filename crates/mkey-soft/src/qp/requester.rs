@@ -3,7 +3,7 @@
 //! revocations, all others behind it. Rules R-LOC, R-ORD, R-INV-11.
 
 use super::post;
-use super::responder::{Undone, settle};
+use super::responder::{MAX_MESSAGE, Undone, settle};
 use super::stored::Stored;
 use super::wait::{Tries, Wait, answer_time, receiver_time};
 use super::{After, Qp};
@@ -21,9 +21,7 @@ use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
 use mkey_core::refusal::{KeyKind, ManageRefusal, Refusal};
 use mkey_core::rights::Want;
 use mkey_core::status::{WcOpcode, WcStatus};
-use mkey_core::work::{
-    Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest,
-};
+use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,8 +57,13 @@ struct Link {
 enum Outcome {
     /// Done; bytes read.
     Done(u32),
-    Failed { status: WcStatus, vendor_err: u32 },
-    NoAnswer { resend: bool },
+    Failed {
+        status: WcStatus,
+        vendor_err: u32,
+    },
+    NoAnswer {
+        resend: bool,
+    },
     NotReady(u8),
     Pending(Change),
 }
@@ -100,23 +103,27 @@ impl Qp {
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
         self.core.pump();
         let mut after = After::default();
-        let result = with_executor(|executor| {
+        let mut failed = None;
+        with_executor(|executor| {
             let mut sq = lock(&self.sq);
             for (posted, wr) in chain.iter().enumerate() {
                 if let Err(reason) = self.post_one(&mut sq, executor, wr, &mut after) {
-                    return Err(self.post_error(posted, wr, reason));
+                    failed = Some(Box::new((posted, reason)));
+                    break;
                 }
             }
-            Ok(())
         });
         after.run();
-        result
+        match failed {
+            None => Ok(()),
+            Some(failed) => Err(self.post_error(chain, *failed)),
+        }
     }
 
     #[cold]
-    fn post_error(&self, posted: usize, wr: &SendWr<'_>, reason: Reason) -> PostError {
-        let arguments =
-            format_args!("qp {:#08x}, {}, wr_id {:#x}", self.num, post::name(&wr.op), wr.wr_id);
+    fn post_error(&self, chain: &[SendWr<'_>], (posted, reason): (usize, Reason)) -> PostError {
+        let (name, wr_id) = chain.get(posted).map_or(("", 0), |wr| (post::name(&wr.op), wr.wr_id));
+        let arguments = format_args!("qp {:#08x}, {name}, wr_id {wr_id:#x}", self.num);
         PostError { posted, error: Error::new("post_send", arguments, reason) }
     }
 
@@ -187,8 +194,7 @@ impl Qp {
         now: Duration,
     ) -> Result<Wait, (WcStatus, u32)> {
         let QpAttr { retry_cnt, rnr_retry, timeout, .. } = sq.attr;
-        let tries =
-            sq.tries.get_or_insert(Tries { answer: retry_cnt, receiver: rnr_retry });
+        let tries = sq.tries.get_or_insert(Tries { answer: retry_cnt, receiver: rnr_retry });
         let (wait, until) = match outcome {
             Outcome::Failed { status, vendor_err } => return Err((status, vendor_err)),
             Outcome::NoAnswer { resend } => {
@@ -494,7 +500,7 @@ impl Qp {
         match source {
             Source::Bytes(_) => Ok(()),
             Source::Memory(cursor) => cursor
-                .check(executor, length)
+                .make_ready(executor, length)
                 .map_err(|refusal| self.own_fault(wr, length, refusal)),
         }
     }
@@ -535,7 +541,7 @@ impl Qp {
         let (source, length) = self.source(wr);
         // A plain WRITE that the peer takes looks at the source first by itself. In all other
         // cases the source is looked at before anything reaches the peer (R-LOC-11).
-        let plain = matches!(ask, Ask::Write { imm: None, .. });
+        let plain = matches!(ask, Ask::Write { imm: None, .. }) && length <= MAX_MESSAGE;
         if !(plain && peer.gate.view().allows(Want::RemoteWrite))
             && let Err(outcome) = self.check_source(executor, wr, &source, length)
         {
@@ -717,9 +723,7 @@ fn opcode(op: &SendOp<'_>) -> WcOpcode {
 /// Whether an invalidation was refused of a key that names a window (R-INV-03).
 fn names_window(refusal: &ManageRefusal) -> bool {
     let kind = match refusal {
-        ManageRefusal::Key(
-            Refusal::StaleVariant { kind, .. } | Refusal::NotValid { kind, .. },
-        )
+        ManageRefusal::Key(Refusal::StaleVariant { kind, .. } | Refusal::NotValid { kind, .. })
         | ManageRefusal::WrongKind { kind, .. } => *kind,
         ManageRefusal::Key(Refusal::OtherQp { .. }) => return true,
         _ => return false,

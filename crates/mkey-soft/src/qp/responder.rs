@@ -19,7 +19,7 @@ use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::{Completion, RecvWr, RemoteAddr};
 
 /// The longest message (R-RA-12).
-const MAX_MESSAGE: u64 = 1 << 31;
+pub(super) const MAX_MESSAGE: u64 = 1 << 31;
 /// The routing header before a datagram.
 const GRH: u64 = 40;
 
@@ -75,12 +75,7 @@ impl Qp {
         result
     }
 
-    fn take(
-        &self,
-        rq: &mut Rq,
-        wr: &RecvWr<'_>,
-        after: &mut After,
-    ) -> Result<(), Reason> {
+    fn take(&self, rq: &mut Rq, wr: &RecvWr<'_>, after: &mut After) -> Result<(), Reason> {
         if self.srq.is_some() {
             let on = "a queue pair that takes its receives from a shared queue";
             return Err(Reason::NotHere { operation: "a receive queue", on });
@@ -478,7 +473,7 @@ impl Qp {
         if self.srq.is_some() {
             self.core.events.push(AsyncEvent::QpLastWqeReached(self.handle));
         }
-        after.flush.extend(self.me.upgrade());
+        after.later().flush.extend(self.me.upgrade());
     }
 
     fn flush_receives(&self, rq: &mut Rq, after: &mut After) {

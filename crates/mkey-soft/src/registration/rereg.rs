@@ -1,6 +1,6 @@
 //! Re-registration. Rules R-RRG.
 
-use super::{Hold, Kind, Region, Registrations, check_rights};
+use super::{Kind, Region, Registrations, check_rights};
 use crate::core::Core;
 use crate::object::PdUse;
 use crate::qp::settle;
@@ -10,6 +10,7 @@ use mkey_core::device::{Capability, MrChange, MrHandle, MrInfo, ReregError, Rere
 use mkey_core::engine::{Backing, ObjectError, Remap};
 use mkey_core::error::{Error, Object, Reason};
 use mkey_core::rights::Rights;
+use std::sync::Arc;
 
 /// The reason, and how the region was left.
 type Refused = (Reason, ReregState);
@@ -18,7 +19,7 @@ impl Registrations {
     /// Changes a region; `pd` is the new domain, if there is one to be. Keys stay.
     pub(crate) fn reregister(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         handle: MrHandle,
         change: &MrChange,
         pd: Option<PdUse>,
@@ -31,7 +32,7 @@ impl Registrations {
 
     fn try_reregister(
         &self,
-        core: &Core,
+        core: &Arc<Core>,
         handle: MrHandle,
         change: &MrChange,
         pd: Option<PdUse>,
@@ -71,7 +72,7 @@ impl Registrations {
             let iova = if zero_based { IoAddr(0) } else { IoAddr(address.0) };
             let backing = if kind == Kind::OnDemand {
                 let page_shift = if rights.contains(Rights::HUGETLB) { 21 } else { 12 };
-                hold = Some(Hold::default());
+                hold = Some(self.hold_on_demand(core, address, length));
                 Backing::OnDemand { host: address, page_shift }
             } else {
                 hold = Some(self.hold(core, address, length, rights).map_err(refused)?);

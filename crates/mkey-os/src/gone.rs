@@ -1,6 +1,6 @@
-//! Ranges whose mapping has gone, on their way from the event thread to the spans.
+//! Ranges whose mapping has gone, on their way from the event thread to a map of spans.
 //!
-//! The thread that reports events must neither wait for the pinner's lock nor allocate: a thread
+//! The thread that reports events must neither wait for the map's lock nor allocate: a thread
 //! that holds the lock may be inside an allocator call that unmaps watched memory, and the kernel
 //! keeps it there until the event thread reads on. So ranges are left here, in a place of fixed
 //! size, and whoever uses the spans next takes them over first.
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PLACES: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Gone {
+pub(crate) struct Gone {
     any: AtomicBool,
     list: Mutex<List>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     ranges: [(usize, usize); PLACES],
     len: usize,
 }
@@ -30,7 +30,7 @@ impl Default for List {
 }
 
 impl List {
-    pub(super) fn iter(&self) -> impl Iterator<Item = Range<usize>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         self.ranges.iter().take(self.len).map(|&(start, end)| start..end)
     }
 
@@ -49,7 +49,7 @@ impl List {
 
 impl Gone {
     /// Leaves a range. Allocates nothing and waits for no system call.
-    pub(super) fn leave(&self, range: &Range<usize>) {
+    pub(crate) fn leave(&self, range: &Range<usize>) {
         let mut list = self.list.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         list.push(range);
         self.any.store(true, Ordering::Release);
@@ -57,7 +57,7 @@ impl Gone {
 
     /// Takes all ranges left so far; `None` if there are none.
     #[inline]
-    pub(super) fn take(&self) -> Option<List> {
+    pub(crate) fn take(&self) -> Option<List> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }

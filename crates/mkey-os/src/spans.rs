@@ -1,14 +1,14 @@
-//! The map of pinned spans: disjoint ranges, each with a count of its users. Pure.
+//! A map of ranges with users: pinned spans, watched mappings. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Names a span while somebody counts on it.
-pub(super) type SpanId = u32;
+pub(crate) type SpanId = u32;
 
-/// A range that is held in place as a whole, by `H`.
+/// A range that is kept as a whole, by `H`.
 #[derive(Debug)]
-pub(super) struct Span<H> {
+pub(crate) struct Span<H> {
     pub range: Range<usize>,
     /// Users; at least one.
     pub users: u32,
@@ -19,28 +19,45 @@ pub(super) struct Span<H> {
     pub gone: Option<Range<usize>>,
 }
 
+/// What [`Spans::probe`] finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// One span covers all of the range.
+    Covered(SpanId),
+    /// No span shares a byte with it.
+    Free,
+    /// Anything else.
+    Mixed,
+}
+
 /// The spans of a process. Those that are found do not overlap.
 #[derive(Debug)]
-pub(super) struct Spans<H> {
+pub(crate) struct Spans<H> {
     found: BTreeMap<usize, (usize, SpanId)>,
     slab: Vec<Option<Span<H>>>,
     free: Vec<SpanId>,
 }
 
 impl<H> Spans<H> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { found: BTreeMap::new(), slab: Vec::new(), free: Vec::new() }
     }
 
-    /// The one span that covers all of the range.
+    /// What is found in the range, by one search.
     #[inline]
-    pub(super) fn covering(&self, range: &Range<usize>) -> Option<SpanId> {
-        let (_, &(end, id)) = self.found.range(..=range.start).next_back()?;
-        (end >= range.end).then_some(id)
+    pub(crate) fn probe(&self, range: &Range<usize>) -> Probe {
+        // Spans do not overlap: the last one that starts before the range's end also ends last.
+        match self.found.range(..range.end).next_back() {
+            Some((&start, &(end, id))) if start <= range.start && end >= range.end => {
+                Probe::Covered(id)
+            }
+            Some((_, &(end, _))) if end > range.start => Probe::Mixed,
+            _ => Probe::Free,
+        }
     }
 
     /// The spans that share a byte with the range, ascending.
-    pub(super) fn overlapping(
+    pub(crate) fn overlapping(
         &self,
         range: &Range<usize>,
     ) -> impl Iterator<Item = (Range<usize>, SpanId)> {
@@ -52,7 +69,7 @@ impl<H> Spans<H> {
     }
 
     /// The parts of the range in no span, ascending.
-    pub(super) fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+    pub(crate) fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let mut gaps = Vec::new();
         let mut at = range.start;
         for (span, _) in self.overlapping(range) {
@@ -67,17 +84,17 @@ impl<H> Spans<H> {
         gaps
     }
 
-    pub(super) fn get(&self, id: SpanId) -> Option<&Span<H>> {
+    pub(crate) fn get(&self, id: SpanId) -> Option<&Span<H>> {
         self.slab.get(id as usize)?.as_ref()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, id: SpanId) -> Option<&mut Span<H>> {
+    pub(crate) fn get_mut(&mut self, id: SpanId) -> Option<&mut Span<H>> {
         self.slab.get_mut(id as usize)?.as_mut()
     }
 
     /// Adds a span with one user; the range must lie in a gap.
-    pub(super) fn insert(&mut self, range: Range<usize>, hold: Option<H>) -> SpanId {
+    pub(crate) fn insert(&mut self, range: Range<usize>, hold: Option<H>) -> SpanId {
         let (start, end) = (range.start, range.end);
         let span = Span { range, users: 1, hold, gone: None };
         let id = match self.free.pop() {
@@ -98,7 +115,7 @@ impl<H> Spans<H> {
 
     /// Takes one user off; returns the span if it was the last.
     #[inline]
-    pub(super) fn release(&mut self, id: SpanId) -> Option<Span<H>> {
+    pub(crate) fn release(&mut self, id: SpanId) -> Option<Span<H>> {
         let place = self.slab.get_mut(id as usize)?;
         let span = place.as_mut()?;
         span.users = span.users.saturating_sub(1);
@@ -114,7 +131,7 @@ impl<H> Spans<H> {
     }
 
     /// Marks the spans that share a byte with the range as gone.
-    pub(super) fn detach(&mut self, range: &Range<usize>) {
+    pub(crate) fn detach(&mut self, range: &Range<usize>) {
         let hit: Vec<_> = self.overlapping(range).collect();
         for (span_range, id) in &hit {
             self.found.remove(&span_range.start);
@@ -135,9 +152,12 @@ mod tests {
         let mut spans = Spans::new();
         let a = spans.insert(10..20, Some(()));
         let b = spans.insert(30..40, Some(()));
-        assert_eq!(spans.covering(&(12..20)), Some(a));
-        assert_eq!(spans.covering(&(12..21)), None);
-        assert_eq!(spans.covering(&(9..12)), None);
+        assert_eq!(spans.probe(&(12..20)), Probe::Covered(a));
+        assert_eq!(spans.probe(&(12..21)), Probe::Mixed);
+        assert_eq!(spans.probe(&(0..50)), Probe::Mixed);
+        assert_eq!(spans.probe(&(20..30)), Probe::Free);
+        assert_eq!(spans.probe(&(0..10)), Probe::Free);
+        assert_eq!(spans.probe(&(9..12)), Probe::Mixed);
         assert_eq!(spans.gaps(&(0..50)), [0..10, 20..30, 40..50]);
         assert_eq!(spans.gaps(&(15..41)), [20..30, 40..41]);
         assert_eq!(spans.gaps(&(10..20)), []);
@@ -154,11 +174,11 @@ mod tests {
         let old = spans.insert(10..20, Some('o'));
         spans.detach(&(15..30));
         spans.detach(&(0..12));
-        assert_eq!(spans.covering(&(10..20)), None);
+        assert_eq!(spans.probe(&(10..20)), Probe::Free);
         let new = spans.insert(10..20, Some('n'));
         let gone = spans.release(old).unwrap();
         assert_eq!((gone.hold, gone.gone), (Some('o'), Some(15..20)));
-        assert_eq!(spans.covering(&(10..20)), Some(new), "the new one must stay");
+        assert_eq!(spans.probe(&(10..20)), Probe::Covered(new), "the new one must stay");
         assert!(spans.release(new).is_some());
         assert!(spans.release(new).is_none());
     }
