@@ -77,16 +77,6 @@ impl Pin {
         }
     }
 
-    /// The operating system's word for it.
-    pub fn strongest(self) -> mkey_os::pin::PinMode {
-        use mkey_os::pin::PinMode;
-        match self {
-            Self::Kernel => PinMode::Kernel,
-            Self::Mlock => PinMode::Mlock,
-            Self::None => PinMode::None,
-        }
-    }
-
     /// Its name in outputs.
     pub fn name(self) -> &'static str {
         match self {

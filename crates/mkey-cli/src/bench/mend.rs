@@ -2,10 +2,7 @@
 
 use mkey_os::hugepages::ReserveError;
 use mkey_os::mapping::PageKind;
-use mkey_os::pin::{PinRequest, Pinner, Refusal};
 
-use super::arena::Arena;
-use super::args::Pin;
 use super::report::Missing;
 
 /// More memory may be locked: in this shell, or in a container.
@@ -25,32 +22,4 @@ pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> 
         other => format!("{kind} pages: {needed} needed, {free} free; {other}"),
     };
     Missing { what, command: Some(error.mend()) }
-}
-
-/// Ways of holding pages in place that were asked for and are refused here, found by holding one
-/// page.
-pub fn pinning(asked: Pin) -> Vec<Missing> {
-    let Ok(page) = Arena::map(1, PageKind::Base) else { return Vec::new() };
-    let pinner = Pinner::new(asked.strongest());
-    let request = PinRequest {
-        addr: page.mapping().addr(),
-        len: page.mapping().len(),
-        write: true,
-        page: None,
-    };
-    // A page that can not be pinned at all keeps rows from being measured, which say so.
-    let Ok(_held) = pinner.pin(&request) else { return Vec::new() };
-    let used = pinner.stats().weakest();
-    let what = |refusal: &Refusal| {
-        let lost = used.not_guaranteed().map(|lost| format!(": {lost}")).unwrap_or_default();
-        format!(
-            "Pages are held by {used}, not {}, which the system refuses ({}){lost}",
-            refusal.mode, refusal.errno
-        )
-    };
-    let refusals = pinner.stats().refusals;
-    refusals
-        .iter()
-        .map(|refusal| Missing { what: what(refusal), command: refusal.mend().map(str::to_owned) })
-        .collect()
 }

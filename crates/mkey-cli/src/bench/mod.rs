@@ -133,7 +133,6 @@ fn measure_device<D: DataPlane>(
     let capabilities = device.capabilities();
     let mut missing = fit.limits;
     missing.extend(fit.unpinnable);
-    missing.extend(mend::pinning(args.pin));
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
