@@ -34,6 +34,8 @@ struct State {
     others: u64,
     /// The verb that fails, and how many calls of it still go well.
     fails: Option<(&'static str, u64)>,
+    /// The verb that panics, and with what.
+    panics: Option<(&'static str, fn() -> String)>,
 }
 
 /// The device.
@@ -90,6 +92,13 @@ impl Fake {
         fake
     }
 
+    /// `verb` panics with what `message` makes then.
+    pub fn panicking(verb: &'static str, message: fn() -> String) -> Self {
+        let fake = Self::new();
+        fake.lock().panics = Some((verb, message));
+        fake
+    }
+
     /// How often a verb or a kind of work was asked for.
     pub fn calls(&self, name: &str) -> u64 {
         self.lock().calls.get(name).copied().unwrap_or(0)
@@ -107,6 +116,11 @@ impl Fake {
 
     fn call(&self, verb: &'static str) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
+        if let Some((panics, message)) = state.panics.filter(|(panics, _)| *panics == verb) {
+            state.panics = None;
+            drop(state);
+            panic!("{}", message());
+        }
         *state.calls.entry(verb).or_default() += 1;
         match &mut state.fails {
             Some((failing, 0)) if *failing == verb => {

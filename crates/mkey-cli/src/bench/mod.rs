@@ -125,6 +125,7 @@ fn measure_device<D: DataPlane>(
         time: args.time,
         reserve: !args.no_reserve,
         simulated: !args.command_cost.is_zero(),
+        limit: fit.limits.last().cloned(),
         unpinnable: fit.unpinnable.clone(),
     };
     let rows = plan::measure(&context, &options);

@@ -87,6 +87,8 @@ pub struct Options {
     pub reserve: bool,
     /// Whether registrations hold a declared device command.
     pub simulated: bool,
+    /// What keeps the memory below what was asked for.
+    pub limit: Option<Missing>,
     /// Why nothing of use may be pinned.
     pub unpinnable: Option<Missing>,
 }
@@ -138,7 +140,7 @@ fn measure_row<D: DataPlane>(
     let unpinnable = options.unpinnable.as_ref().filter(|_| planned.strategy.pins());
     let (page, outcome) = match unpinnable {
         Some(missing) => (first_page(planned.strategy), Err(RowError::Missing(missing.clone()))),
-        None => by_strategy(context, planned.strategy, refused, time),
+        None => by_strategy(context, options, planned.strategy, refused, time),
     };
     let outcome = match outcome {
         Ok(figures) => Outcome::Measured(Box::new(figures)),
@@ -163,12 +165,19 @@ fn first_page(strategy: Strategy) -> PageKind {
 
 fn by_strategy<D: DataPlane>(
     context: &Context<'_, D>,
+    options: &Options,
     strategy: Strategy,
     refused: Option<&Missing>,
     time: Duration,
 ) -> (PageKind, Result<Figures>) {
     match strategy {
-        Strategy::Region(kind) => (kind, one_region(context, kind, refused, time)),
+        Strategy::Region(kind) if kind.size() as u64 > context.memory => {
+            (kind, Err(RowError::Missing(too_large(kind, context.memory, options))))
+        }
+        Strategy::Region(kind) => {
+            let refused = refused.cloned().map(RowError::Missing);
+            (kind, refused.map_or_else(|| region::measure(context, kind, time), Err))
+        }
         Strategy::PerIo => (PageKind::Base, per_io::measure(context, time)),
         Strategy::OnDemand(pages) => (PageKind::Base, on_demand::measure(context, pages, time)),
         Strategy::Pool => best(refused, |kind| pool::measure(context, kind, time)),
@@ -178,22 +187,20 @@ fn by_strategy<D: DataPlane>(
     }
 }
 
-fn one_region<D: DataPlane>(
-    context: &Context<'_, D>,
-    kind: PageKind,
-    refused: Option<&Missing>,
-    time: Duration,
-) -> Result<Figures> {
-    if kind.size() as u64 > context.memory {
-        let memory = super::units::size(context.memory);
-        return Err(RowError::Missing(Missing::with(
-            format!("a page of {kind} is larger than the {memory} registered"),
-            "mkey bench --memory 1GiB",
-        )));
-    }
-    match refused {
-        Some(missing) => Err(RowError::Missing(missing.clone())),
-        None => region::measure(context, kind, time),
+/// Why a page is not used that holds more than is registered.
+fn too_large(kind: PageKind, memory: u64, options: &Options) -> Missing {
+    let more = || {
+        format!("mkey bench --memory {}", super::units::size(kind.size() as u64).replace(' ', ""))
+    };
+    Missing {
+        what: format!(
+            "a page of {kind} is larger than the {} registered",
+            super::units::size(memory)
+        ),
+        command: match &options.limit {
+            Some(limit) => limit.command.clone(),
+            None => Some(more()),
+        },
     }
 }
 

@@ -59,6 +59,9 @@ fn head(out: &mut String, report: &Report) {
         machine.kernel,
         report.seconds
     );
+    if !report.device.notes.is_empty() {
+        let _ = writeln!(out, "The device falls back in some way: its notes are at the end.");
+    }
     if report.memory.bytes != report.memory.asked {
         let _ = writeln!(
             out,

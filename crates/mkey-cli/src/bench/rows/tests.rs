@@ -12,6 +12,10 @@ use mkey_os::mapping::PageKind;
 use std::time::Duration;
 
 fn measure(device: &Fake, stop: &Stop) -> Result<Vec<Row>, RowError> {
+    measure_and(device, stop, false)
+}
+
+fn measure_and(device: &Fake, stop: &Stop, reserve: bool) -> Result<Vec<Row>, RowError> {
     let io = IoShape { bytes: 64 << 10, working_set: 2 << 20, depth: 8 };
     let source = Arena::map(io.bytes, PageKind::Base).unwrap();
     source.fill(SOURCE_BYTE);
@@ -27,7 +31,7 @@ fn measure(device: &Fake, stop: &Stop) -> Result<Vec<Row>, RowError> {
         progress: &progress,
     };
     let options =
-        Options { time: Duration::ZERO, reserve: false, simulated: false, unpinnable: None };
+        Options { time: Duration::ZERO, reserve, simulated: false, limit: None, unpinnable: None };
     plan::measure(&context, &options)
 }
 
@@ -108,4 +112,23 @@ fn a_signal_stops_the_run_and_nothing_stays() {
     let stop = Stop::by(15);
     assert!(matches!(measure(&device, &stop), Err(RowError::Stopped(15))));
     assert_eq!(device.live(), 0);
+}
+
+#[test]
+fn a_panic_gives_huge_pages_back() {
+    fn pages() -> String {
+        std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").unwrap()
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: reserving huge pages needs root");
+        return;
+    }
+    let before = pages();
+    let device = Fake::panicking("reg_mr", pages);
+    let stop = Stop::default();
+    let run = || measure_and(&device, &stop, true).map(|rows| rows.len());
+    let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
+    let during = payload.downcast_ref::<String>().unwrap();
+    assert_ne!(during, &before, "none were reserved: the test shows nothing");
+    assert_eq!(pages(), before);
 }
