@@ -23,6 +23,9 @@ struct Entry {
     range: Option<(u64, u64)>,
 }
 
+/// Makes what a panic says.
+type Message = fn() -> String;
+
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<u32, Entry>,
@@ -35,7 +38,7 @@ struct State {
     /// The verb that fails, and how many calls of it still go well.
     fails: Option<(&'static str, u64)>,
     /// The verb that panics, and with what.
-    panics: Option<(&'static str, fn() -> String)>,
+    panics: Option<(&'static str, Message)>,
 }
 
 /// The device.
@@ -93,7 +96,7 @@ impl Fake {
     }
 
     /// `verb` panics with what `message` makes then.
-    pub fn panicking(verb: &'static str, message: fn() -> String) -> Self {
+    pub fn panicking(verb: &'static str, message: Message) -> Self {
         let fake = Self::new();
         fake.lock().panics = Some((verb, message));
         fake
@@ -116,7 +119,7 @@ impl Fake {
 
     fn call(&self, verb: &'static str) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
-        if let Some((panics, message)) = state.panics.filter(|(panics, _)| *panics == verb) {
+        if let Some((_, message)) = state.panics.filter(|(panics, _)| *panics == verb) {
             state.panics = None;
             drop(state);
             panic!("{}", message());
