@@ -1,2 +1,79 @@
-//! `cargo xtask`.
-fn main() {}
+//! `cargo xtask`: the chores of mkey, one command each.
+//!
+//! `main` parses the arguments, hands over to the command's module and turns what it
+//! answers into an exit status; it decides nothing else.
+
+mod audit;
+mod exit;
+mod fuzz;
+mod gates;
+mod mutants;
+mod part;
+mod parts;
+mod perf;
+mod quiet;
+mod run;
+mod summary;
+mod tally;
+mod test;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(
+    name = "xtask",
+    bin_name = "cargo xtask",
+    about = "The chores of mkey",
+    after_help = "Exit status: 0 all well; 1 something failed; 2 wrong usage; 3 something could \
+                  not be done here (with CI set in the environment that is a failure, 1)."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Run every test, part by part
+    Test(test::Args),
+    /// Count instructions and compare them with the committed limits
+    Gates(gates::Args),
+    /// Measure the costs beside their bare references, on a quiet machine
+    Perf(perf::Args),
+    /// Change the checked code in small ways; a change that no test notices is an error
+    Mutants(mutants::Args),
+    /// Run the fuzz targets
+    Fuzz(fuzz::Args),
+    /// Ask whether a dependency has a published advisory
+    Audit(audit::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match chore(cli.command) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
+
+fn chore(chore: Chore) -> anyhow::Result<Exit> {
+    let workspace = Workspace::here()?;
+    match chore {
+        Chore::Test(args) => test::run(&workspace, &args),
+        Chore::Gates(args) => gates::run(&workspace, &args),
+        Chore::Perf(args) => perf::run(&workspace, &args),
+        Chore::Mutants(args) => mutants::run(&workspace, &args),
+        Chore::Fuzz(args) => fuzz::run(&workspace, &args),
+        Chore::Audit(args) => audit::run(&workspace, &args),
+    }
+}

@@ -45,12 +45,13 @@ impl Change {
 pub(super) enum Step {
     Done,
     /// Replace the content, which was in force if `old` was. `translated`: the memory behind is
-    /// another.
+    /// another. `closed`: the object was closed to new holders for it.
     Replace {
         old: Meta,
         fields: Fields,
         meta: Meta,
         translated: bool,
+        closed: bool,
     },
     /// Free the object.
     Retire {
@@ -68,7 +69,7 @@ impl Engine {
         let Some(entry) = self.table.entry(change.slot) else { return Progress::Quiet };
         match core::mem::replace(&mut change.step, Step::Done) {
             Step::Done => {}
-            Step::Replace { old, fields, meta, translated } => {
+            Step::Replace { old, fields, meta, translated, closed } => {
                 self.let_go(entry, old);
                 if translated && old.has(flag::ON_DEMAND | flag::IMPLICIT) {
                     on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
@@ -81,13 +82,19 @@ impl Engine {
                 if self.has_detached(change.slot) {
                     entry.meta.fetch_or(flag::DETACHED, Ordering::AcqRel);
                 }
-                entry.reopen();
+                // Not if it was not closed here: another thread may have closed it since, to
+                // change it next.
+                if closed {
+                    entry.reopen();
+                }
             }
             Step::Retire { old } => {
                 self.let_go(entry, old);
                 self.free_run(entry, old);
                 self.forget_detached(change.slot);
-                entry.generation.fetch_add(1, Ordering::Relaxed);
+                // Nobody else writes it while the entry is being changed.
+                let generation = entry.generation.load(Ordering::Relaxed).wrapping_add(1);
+                entry.generation.store(generation, Ordering::Relaxed);
                 entry.reopen();
                 entry.meta.store(old.with_state(State::Empty).0, Ordering::Release);
                 self.table.free(change.slot);

@@ -104,17 +104,24 @@ impl Engine {
         }
     }
 
+    #[inline]
     pub(super) fn has_detached(&self, slot: u32) -> bool {
         self.any_detached.load(Ordering::Acquire) != 0 && lock(&self.detached).contains_key(&slot)
     }
 
+    #[inline]
     pub(super) fn forget_detached(&self, slot: u32) {
         if self.any_detached.load(Ordering::Acquire) != 0 {
-            let mut detached = lock(&self.detached);
-            detached.remove(&slot);
-            if detached.is_empty() {
-                self.any_detached.store(0, Ordering::Release);
-            }
+            self.forget_now(slot);
+        }
+    }
+
+    #[cold]
+    fn forget_now(&self, slot: u32) {
+        let mut detached = lock(&self.detached);
+        detached.remove(&slot);
+        if detached.is_empty() {
+            self.any_detached.store(0, Ordering::Release);
         }
     }
 

@@ -6,13 +6,12 @@ use super::entry::State;
 use super::window::{QpScope, same_pd};
 use crate::key::Key;
 use crate::refusal::{KeyKind, ManageRefusal, QpId, Refusal};
-use crate::rights::Want;
 
 impl Engine {
     /// Begins to invalidate a type 2 window (its own queue pair only, R-INV-03) or an FRMR (any
     /// queue pair of its domain; one that is free already stays so, R-INV-08).
     pub fn invalidate(&self, by: QpScope, key: Key) -> Result<Change, ManageRefusal> {
-        let (slot, entry, meta) = self.named(key, Want::RemoteRead)?;
+        let (slot, entry, meta) = self.named(key)?;
         if !matches!(meta.kind(), KeyKind::Window2 | KeyKind::FastMr) {
             return Err(ManageRefusal::WrongKind { key, kind: meta.kind() });
         }
@@ -28,9 +27,15 @@ impl Engine {
         if owner != QpId(0) && owner != by.qp {
             return Err(Refusal::OtherQp { key, key_qp: owner, qp: by.qp }.into());
         }
-        entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
+        // Windows lie on regions and fast registrations only, never on windows.
+        let closed = meta.kind() == KeyKind::FastMr;
+        if closed {
+            entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
+        }
         if !entry.take(meta) {
-            entry.reopen();
+            if closed {
+                entry.reopen();
+            }
             return Err(ManageRefusal::Busy { key });
         }
         let fields = Self::unbound(entry, QpId(0));
@@ -38,7 +43,7 @@ impl Engine {
         Ok(self.begin(
             slot,
             meta,
-            Step::Replace { old: meta, fields, meta: free, translated: true },
+            Step::Replace { old: meta, fields, meta: free, translated: true, closed },
         ))
     }
 }

@@ -1,0 +1,136 @@
+//! The parts of `cargo xtask test`, in the order in which they run: the quick ones first.
+//!
+//! A new part is one entry of [`PARTS`]. Its test target, if it has one, is then left out of
+//! `unit` by itself.
+
+use anyhow::Result;
+
+use crate::part::{Part, Report, Step, Work};
+use crate::workspace::Workspace;
+use crate::{audit, gates, run};
+
+/// Every part.
+pub const PARTS: &[Part] = &[
+    Part {
+        name: "fmt",
+        about: "the code is formatted",
+        work: Work::Checks(&[Step::cargo(&["fmt", "--all", "--check"])]),
+    },
+    Part {
+        name: "deny",
+        about: "licences, bans and sources of the dependencies",
+        work: Work::Call(audit::deny),
+    },
+    Part {
+        name: "clippy",
+        about: "no warning from the compiler or clippy",
+        work: Work::Checks(&[Step::cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])]),
+    },
+    Part {
+        name: "unit",
+        about: "unit, property and integration tests of every crate",
+        work: Work::Call(unit),
+    },
+    Part {
+        name: "doc",
+        about: "the examples in the documentation",
+        work: Work::Tests(&[Step::cargo(&["test", "--workspace", "--doc"])]),
+    },
+    Part {
+        name: "rustdoc",
+        about: "the documentation builds without a warning",
+        work: Work::Checks(&[Step {
+            args: &["doc", "--workspace", "--no-deps"],
+            env: &[("RUSTDOCFLAGS", "-D warnings")],
+            target: None,
+        }]),
+    },
+    Part {
+        name: "fuzz-corpus",
+        about: "what the fuzz targets once found",
+        work: Work::Tests(&[Step::cargo(&[
+            "test",
+            "--package",
+            "mkey-conformance",
+            "--test",
+            "fuzz_corpus",
+        ])]),
+    },
+    Part {
+        name: "gates",
+        about: "instruction counts within their limits, and a slowed copy of each beyond",
+        work: Work::Call(gates::part),
+    },
+];
+
+/// All test targets but those that are parts of their own, by nextest where it is installed.
+/// Cargo's own runner has no way to leave a target out and runs those, too.
+fn unit(workspace: &Workspace) -> Result<Report> {
+    let mut command = workspace.cargo();
+    if run::silent(workspace.cargo().args(["nextest", "--version"]))?.status.success() {
+        command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
+        let apart = apart(PARTS);
+        if !apart.is_empty() {
+            let names: Vec<_> = apart.iter().map(|name| format!("binary(#{name})")).collect();
+            command.args(["--filterset", &format!("not ({})", names.join(" | "))]);
+        }
+    } else {
+        command.args(["test", "--workspace", "--no-fail-fast"]);
+        command.args(["--lib", "--bins", "--tests", "--examples"]);
+    }
+    let mut report = Report::default();
+    report.tests(workspace, &mut command)?;
+    Ok(report)
+}
+
+/// The test targets, as globs, that the steps of `parts` name with `--test`.
+fn apart(parts: &[Part]) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for part in parts {
+        let Work::Tests(steps) = part.work else { continue };
+        for step in steps {
+            let mut args = step.args.iter();
+            while args.any(|arg| *arg == "--test") {
+                names.extend(args.next());
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_distinct_words() {
+        for (at, part) in PARTS.iter().enumerate() {
+            let word = part.name.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+            assert!(word && !part.about.is_empty(), "{}", part.name);
+            assert!(PARTS.iter().take(at).all(|other| other.name != part.name), "{}", part.name);
+        }
+    }
+
+    #[test]
+    fn the_targets_of_other_parts_are_left_out_of_unit() {
+        const FIXTURE: &[Part] = &[
+            Part {
+                name: "loom",
+                about: "",
+                work: Work::Tests(&[
+                    Step::cargo(&["test", "-p", "a", "--test", "loom*"]),
+                    Step::cargo(&["test", "--test", "stress", "--test", "more", "--release"]),
+                ]),
+            },
+            Part { name: "x", about: "", work: Work::Checks(&[Step::cargo(&["--test", "no"])]) },
+        ];
+        assert_eq!(apart(FIXTURE), ["loom*", "stress", "more"]);
+    }
+}
