@@ -14,7 +14,7 @@ use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
 use mkey_core::device::{MwKind, RefusedBy};
-use mkey_core::engine::{Change, Executor, Progress};
+use mkey_core::engine::{Access, Change, Executor, Progress};
 use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
@@ -522,6 +522,23 @@ impl Qp {
         wr: &SendWr<'_>,
         after: &mut After,
     ) -> Outcome {
+        if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
+            && (1..=memory::CHUNK).contains(&u64::from(sge.length))
+            && peer.gate.view().allows(Want::RemoteWrite)
+        {
+            let source = Access {
+                key: sge.lkey.0,
+                pd: self.pd,
+                qp: self.id,
+                address: sge.address,
+                length: u64::from(sge.length),
+                want: Want::LocalRead,
+            };
+            return match peer.write_chunk(executor, &self.core, &source, remote, after) {
+                Answer::Ack => Outcome::Done(0),
+                answer => self.answered(peer, wr, source.length, answer),
+            };
+        }
         let ask = match wr.op {
             SendOp::Write(remote) => Ask::Write { remote, imm: None },
             SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
