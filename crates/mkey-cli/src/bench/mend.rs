@@ -19,6 +19,10 @@ pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> 
             "{kind} pages: {needed} needed, {free} free, and this user may not reserve more \
              ({errno})"
         ),
+        ReserveError::Short { asked, got, .. } => format!(
+            "{kind} pages: {needed} needed, {free} free, and the kernel found only {got} of \
+             {asked} more: memory is too fragmented or too small"
+        ),
         other => format!("{kind} pages: {needed} needed, {free} free; {other}"),
     };
     Missing { what, command: Some(error.mend()) }

@@ -159,9 +159,10 @@ fn reading(report: &Report) -> String {
     let mut bares: Vec<f64> = bare.map(|b| b.bare_bytes_per_second).collect();
     let bare = super::measure::median(&mut bares).map_or("?".to_owned(), rate);
     let mut texts = vec![
-        "register: medians. prefault brings the pages in; pin and table are terms of reg_mr as \
-         the device counts them; total is prefault and reg_mr from call to return. A NIC adds a \
-         table entry a page and firmware commands, which --command-cost declares."
+        "register: medians. prefault brings the pages in (the first time warms up and is not \
+         counted); pin and table are terms of reg_mr as the device counts them; total is prefault \
+         and reg_mr from call to return. A NIC adds a table entry a page and firmware commands, \
+         which --command-cost declares."
             .to_owned(),
         format!(
             "An I/O is an RDMA WRITE of {} by a peer in the same process, over a working set of \
