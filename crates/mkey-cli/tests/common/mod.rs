@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Each test file uses part of it.
 
 use mkey_cli::bench::report::{Figures, Outcome, Report};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
@@ -42,5 +44,15 @@ pub fn measured<'r>(report: &'r Report, id: &str) -> &'r Figures {
     match &row.outcome {
         Outcome::Measured(figures) => figures,
         Outcome::NotMeasured(missing) => panic!("{id}: {missing:?}"),
+    }
+}
+
+/// Tells that a test can not run here, also to `cargo xtask test`, which counts it.
+pub fn skipped(test: &str, why: &str) {
+    let line = format!("{test}: {why}\n");
+    eprint!("SKIPPED: {line}");
+    if let Some(file) = std::env::var_os("XTASK_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
     }
 }
