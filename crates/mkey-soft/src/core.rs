@@ -112,23 +112,25 @@ thread_local! {
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` with the calling thread's executor slot.
+/// Runs `work` with the calling thread's executor slot. It returns nothing, so that no result is
+/// moved about on the way.
 #[inline]
-pub(crate) fn with_executor<R>(work: impl FnOnce(&mut Executor) -> R) -> R {
+pub(crate) fn with_executor(work: impl FnOnce(&mut Executor)) {
     let mut work = Some(work);
-    let done = EXECUTOR.try_with(|own| {
-        let mut own = own.try_borrow_mut().ok()?;
+    // Fails if the thread is ending and its slot is gone.
+    let _ = EXECUTOR.try_with(|own| {
+        // Fails in a call from within a call.
+        let Ok(mut own) = own.try_borrow_mut() else { return };
         let executor = match &mut *own {
             Some(executor) => executor,
             none => none.insert(enter()),
         };
-        work.take().map(|work| work(executor))
+        if let Some(work) = work.take() {
+            work(executor);
+        }
     });
-    match (done, work) {
-        (Ok(Some(result)), _) => result,
-        // The thread is ending and its slot is gone, or this is a call from within a call.
-        (_, Some(work)) => work(&mut enter()),
-        (_, None) => unreachable!("the work was taken, so it was done"),
+    if let Some(work) = work {
+        work(&mut enter());
     }
 }
 

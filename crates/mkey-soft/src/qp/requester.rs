@@ -14,7 +14,7 @@ use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
 use mkey_core::device::{MwKind, RefusedBy};
-use mkey_core::engine::{Change, Executor, Progress};
+use mkey_core::engine::{Access, Change, Executor, Progress};
 use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
@@ -103,23 +103,27 @@ impl Qp {
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
         self.core.pump();
         let mut after = After::default();
-        let result = with_executor(|executor| {
+        let mut failed = None;
+        with_executor(|executor| {
             let mut sq = lock(&self.sq);
             for (posted, wr) in chain.iter().enumerate() {
                 if let Err(reason) = self.post_one(&mut sq, executor, wr, &mut after) {
-                    return Err(self.post_error(posted, wr, reason));
+                    failed = Some(Box::new((posted, reason)));
+                    break;
                 }
             }
-            Ok(())
         });
         after.run();
-        result
+        match failed {
+            None => Ok(()),
+            Some(failed) => Err(self.post_error(chain, *failed)),
+        }
     }
 
     #[cold]
-    fn post_error(&self, posted: usize, wr: &SendWr<'_>, reason: Reason) -> PostError {
-        let arguments =
-            format_args!("qp {:#08x}, {}, wr_id {:#x}", self.num, post::name(&wr.op), wr.wr_id);
+    fn post_error(&self, chain: &[SendWr<'_>], (posted, reason): (usize, Reason)) -> PostError {
+        let (name, wr_id) = chain.get(posted).map_or(("", 0), |wr| (post::name(&wr.op), wr.wr_id));
+        let arguments = format_args!("qp {:#08x}, {name}, wr_id {wr_id:#x}", self.num);
         PostError { posted, error: Error::new("post_send", arguments, reason) }
     }
 
@@ -518,6 +522,23 @@ impl Qp {
         wr: &SendWr<'_>,
         after: &mut After,
     ) -> Outcome {
+        if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
+            && (1..=memory::CHUNK).contains(&u64::from(sge.length))
+            && peer.gate.view().allows(Want::RemoteWrite)
+        {
+            let source = Access {
+                key: sge.lkey.0,
+                pd: self.pd,
+                qp: self.id,
+                address: sge.address,
+                length: u64::from(sge.length),
+                want: Want::LocalRead,
+            };
+            return match peer.write_chunk(executor, &self.core, &source, remote, after) {
+                Answer::Ack => Outcome::Done(0),
+                answer => self.answered(peer, wr, source.length, answer),
+            };
+        }
         let ask = match wr.op {
             SendOp::Write(remote) => Ask::Write { remote, imm: None },
             SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
