@@ -246,11 +246,13 @@ impl Registrations {
                 watch
             }
         };
+        let watched = watch.over(range);
+        // Events of what lay here before are read by now; they are to be marked before the new
+        // region can be met.
         if watch.busy() {
             watch.wait();
         }
-        watch
-            .over(range)
+        watched
             .inspect_err(|error| {
                 // What is not mapped yet is on-demand memory, or about to be refused.
                 if !matches!(error, WatchError::Unmapped { .. }) {
@@ -514,7 +516,7 @@ fn check_rights(rights: Rights) -> std::result::Result<Rights, Reason> {
 /// R-REG-11.
 fn check_offset(spec: &MrSpec) -> std::result::Result<(), Reason> {
     match spec.iova {
-        Some(iova) if (iova.0 ^ spec.address.0) % PAGE != 0 => {
+        Some(iova) if !(iova.0 ^ spec.address.0).is_multiple_of(PAGE) => {
             Err(Reason::PageOffset { address: spec.address, iova })
         }
         _ => Ok(()),

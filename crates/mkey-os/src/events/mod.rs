@@ -258,7 +258,12 @@ impl Watcher {
         if !self.inner.birthplace.is_here() {
             return Err(WatchError::Forked);
         }
-        // What was unmapped before this call must be known to be gone.
+        // What was unmapped before this call must be known to be gone, also where another thread
+        // unmapped it whose event is still on its way: this range may lie where that one lay.
+        let fd = self.inner.lock().fd;
+        while fd.is_some_and(uffd::changing) {
+            std::thread::yield_now();
+        }
         self.inner.in_hand.wait();
         let mut state = self.inner.lock();
         let mappings = match state.watched(&range) {

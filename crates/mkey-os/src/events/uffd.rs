@@ -3,7 +3,9 @@
 use super::{Event, EventKind};
 use crate::error::{Errno, OsError};
 use linux_raw_sys::general as sys;
-use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
+};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -88,6 +90,16 @@ pub(super) fn unregister(fd: i32, range: &Range<usize>) {
     let range = raw(range);
     // SAFETY: the request reads one uffdio_range. Refused, the range has gone already.
     unsafe { libc::ioctl(fd, UFFDIO_UNREGISTER.into(), &range) };
+}
+
+/// Whether mappings have changed of which the event has not been read yet. The kernel raises this
+/// under its lock before a range is free to be mapped anew, the event itself comes only after.
+pub(super) fn changing(fd: i32) -> bool {
+    // An empty range is refused, but only after the question that matters here.
+    let nothing = sys::uffdio_writeprotect { range: raw(&(0..0)), mode: 0 };
+    // SAFETY: the request reads one uffdio_writeprotect.
+    let rc = unsafe { libc::ioctl(fd, UFFDIO_WRITEPROTECT.into(), &nothing) };
+    rc != 0 && OsError::last("ioctl(UFFDIO_WRITEPROTECT)").errno == Errno::AGAIN
 }
 
 fn raw(range: &Range<usize>) -> sys::uffdio_range {

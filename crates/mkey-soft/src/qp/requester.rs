@@ -65,7 +65,8 @@ enum Outcome {
         resend: bool,
     },
     NotReady(u8),
-    Pending(Change),
+    /// Boxed, as it is rare and large.
+    Pending(Box<Change>),
 }
 
 impl Sq {
@@ -264,12 +265,11 @@ impl Qp {
                         done = Some(Outcome::NoAnswer { resend });
                     }
                 }
-                Some(Wait::Receiver { until }) => {
-                    if until > now {
-                        sq.wait = Some(Wait::Receiver { until });
-                        return;
-                    }
+                Some(Wait::Receiver { until }) if until > now => {
+                    sq.wait = Some(Wait::Receiver { until });
+                    return;
                 }
+                Some(Wait::Receiver { .. }) => {}
             }
             let Some(head) = sq.queue.pop_front() else { break };
             let outcome = match done {
@@ -413,7 +413,7 @@ impl Qp {
         match change {
             Ok(mut change) => match engine.finish(&mut change) {
                 Progress::Quiet => Outcome::Done(0),
-                Progress::Pending => Outcome::Pending(change),
+                Progress::Pending => Outcome::Pending(Box::new(change)),
             },
             Err(refusal) => self.not_managed(wr, refusal),
         }
