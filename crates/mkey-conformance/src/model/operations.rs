@@ -177,9 +177,8 @@ impl Bed {
 
     fn some_access(&mut self, c: &mut Choices<'_>) {
         let kind = c.pick(&[None, None, Some(KeyKind::FastMr), Some(KeyKind::Window2)]);
-        let object = self.pick(c, |object| {
-            object.serves() && kind.is_none_or(|kind| kind == object.kind)
-        });
+        let object =
+            self.pick(c, |object| object.serves() && kind.is_none_or(|kind| kind == object.kind));
         let want = c.pick(&WANTS);
         let key = self.key(c, object, !matches!(want, Want::LocalRead | Want::LocalWrite));
         let mut scope = self.scope(c, object.map(|object| object.pd));
@@ -434,8 +433,8 @@ impl Bed {
         let expected = self.model.fast_register(by, &what);
         let id = self.model.by_index(key).map(|object| object.id);
         let next = expected.clone().map(|effect| effect.memory);
-        let done = self
-            .change("fast register", id, next, false, |engine| engine.fast_register(by, &what));
+        let done =
+            self.change("fast register", id, next, false, |engine| engine.fast_register(by, &what));
         if let (Some(keys), Ok(effect)) = (done, expected) {
             assert_eq!(keys, (key, key), "R-FR-10: both keys of {what:?}");
             self.model.changed(effect);
@@ -493,9 +492,8 @@ impl Bed {
         };
         let keys = self.model.by_id(id).map(|object| (object.told_lkey, object.rkey));
         let running = c.rarely(2);
-        let done = self.change("reregister", Some(id), next, running, |engine| {
-            engine.reregister(id, &remap)
-        });
+        let done = self
+            .change("reregister", Some(id), next, running, |engine| engine.reregister(id, &remap));
         if done.is_some() {
             assert_eq!(done, keys, "re-registration keeps the keys");
             self.model.reregistered(id, &remap);
@@ -512,8 +510,7 @@ impl Bed {
         let start = host.saturating_add(0x800 * u64::from(c.byte() % 6)) & !0x7ff;
         let len = c.pick(&[0x1000, 0x800, 0x4000, 1, 0, u64::MAX]);
         let range = HostRange { start: HostAddr(start), len };
-        let cause =
-            c.pick(&[DetachCause::Unmapped, DetachCause::Discarded, DetachCause::Moved]);
+        let cause = c.pick(&[DetachCause::Unmapped, DetachCause::Discarded, DetachCause::Moved]);
         let when = Duration::from_secs(c.byte().into());
         let met = self.engine.detach(range, cause, when);
         assert_eq!(met, self.model.detach(Gone { range, cause, when }), "regions met");

@@ -45,12 +45,13 @@ impl Change {
 pub(super) enum Step {
     Done,
     /// Replace the content, which was in force if `old` was. `translated`: the memory behind is
-    /// another.
+    /// another. `closed`: the change has closed the entry to new holders.
     Replace {
         old: Meta,
         fields: Fields,
         meta: Meta,
         translated: bool,
+        closed: bool,
     },
     /// Free the object.
     Retire {
@@ -68,7 +69,7 @@ impl Engine {
         let Some(entry) = self.table.entry(change.slot) else { return Progress::Quiet };
         match core::mem::replace(&mut change.step, Step::Done) {
             Step::Done => {}
-            Step::Replace { old, fields, meta, translated } => {
+            Step::Replace { old, fields, meta, translated, closed } => {
                 self.let_go(entry, old);
                 if translated && old.has(flag::ON_DEMAND | flag::IMPLICIT) {
                     on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
@@ -81,7 +82,10 @@ impl Engine {
                 if self.has_detached(change.slot) {
                     entry.meta.fetch_or(flag::DETACHED, Ordering::AcqRel);
                 }
-                entry.reopen();
+                // Not what another thread has closed, which is about to take the entry.
+                if closed {
+                    entry.reopen();
+                }
             }
             Step::Retire { old } => {
                 self.let_go(entry, old);

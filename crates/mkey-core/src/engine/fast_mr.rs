@@ -158,7 +158,11 @@ impl Engine {
         let fields = Fields { owner, base: what.iova.0, length, host, link: link.pack() };
         let variants = Variants { local: key.variant(), remote: key.variant() };
         let new = Meta::new(State::Valid, KeyKind::FastMr, 0, variants, what.rights);
-        Ok(self.begin(slot, meta, Step::Replace { old: meta, fields, meta: new, translated: true }))
+        Ok(self.begin(
+            slot,
+            meta,
+            Step::Replace { old: meta, fields, meta: new, translated: true, closed: false },
+        ))
     }
 
     /// Writes the list into the run of an FRMR that the caller has taken; its length in bytes and

@@ -37,7 +37,7 @@ impl Engine {
         Ok(self.begin(
             slot,
             meta,
-            Step::Replace { old: meta, fields, meta: free, translated: true },
+            Step::Replace { old: meta, fields, meta: free, translated: true, closed: true },
         ))
     }
 }

@@ -214,7 +214,13 @@ impl Engine {
         Ok(self.begin(
             id.slot(),
             meta,
-            Step::Replace { old: meta, fields, meta: new, translated: remap.translation.is_some() },
+            Step::Replace {
+                old: meta,
+                fields,
+                meta: new,
+                translated: remap.translation.is_some(),
+                closed: true,
+            },
         ))
     }
 

@@ -55,7 +55,11 @@ impl Engine {
             }
             return Err(ManageRefusal::Busy { key: what.mw.0 });
         }
-        Ok(self.begin(slot, meta, Step::Replace { old: meta, fields, meta: new, translated: true }))
+        Ok(self.begin(
+            slot,
+            meta,
+            Step::Replace { old: meta, fields, meta: new, translated: true, closed: false },
+        ))
     }
 
     /// The window that a bind names, ready to be bound.
