@@ -55,6 +55,7 @@ const MUST_HAPPEN: &[&str] = &[
     "churn",
     "pending change",
     "held while pending",
+    "pages gone while pending",
     "bind",
     "bind: Key(UnknownIndex",
     "bind: Key(StaleVariant",

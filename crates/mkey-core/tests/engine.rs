@@ -298,3 +298,46 @@ fn a_fault_of_an_earlier_translation_marks_no_page() {
     let again = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8);
     assert!(matches!(again, Err(Denied::Fault(_))), "{again:?}");
 }
+
+/// A region whose re-registration is pending, while its first page is taken away.
+fn detached_while_pending(bed: &mut Bed, backing: Backing, at: u64) -> (Registered, Change) {
+    let what = Registration { iova: IoAddr(at), length: 0x2000, rights: ALL, backing };
+    let mr = bed.engine.register(PD, &what).unwrap();
+    if let Err(Denied::Fault(fault)) = bed.segments(mr.rkey.0, Want::RemoteRead, at, 0x2000) {
+        assert!(bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
+    }
+    let access = Access {
+        key: mr.rkey.0,
+        pd: PD,
+        qp: QP.qp,
+        address: IoAddr(at),
+        length: 8,
+        want: Want::RemoteRead,
+    };
+    let guard = bed.engine.open(&mut bed.executor.source, &access).unwrap();
+    let remap = Remap { rights: Some(Rights::REMOTE_READ), ..Remap::default() };
+    let mut change = bed.engine.reregister(mr.id, &remap).unwrap();
+    assert_eq!(bed.engine.finish(&mut change), Progress::Pending);
+    let page = HostRange { start: HostAddr(at), len: 0x1000 };
+    assert_eq!(bed.engine.detach(page, DetachCause::Unmapped, Duration::ZERO), 1);
+    drop(guard);
+    (mr, change)
+}
+
+#[test]
+fn pages_taken_away_while_a_region_is_changed_are_missed_after() {
+    let mut bed = Bed::new();
+    let plain = Backing::Plain { host: HostAddr(0x10000) };
+    let (mr, change) = detached_while_pending(&mut bed, plain, 0x10000);
+    bed.done(change);
+    let refused = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8).unwrap_err();
+    assert!(matches!(refused, Denied::Refused(Refusal::Detached { .. })), "{refused:?}");
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x11000, 8).is_ok());
+
+    let on_demand = Backing::OnDemand { host: HostAddr(0x40000), page_shift: 12 };
+    let (mr, change) = detached_while_pending(&mut bed, on_demand, 0x40000);
+    bed.done(change);
+    let refused = bed.segments(mr.rkey.0, Want::RemoteRead, 0x40000, 8).unwrap_err();
+    assert!(matches!(refused, Denied::Fault(_)), "{refused:?}");
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x41000, 8).is_ok());
+}

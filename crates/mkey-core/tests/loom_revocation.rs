@@ -13,7 +13,7 @@ use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::MwKind;
 use mkey_core::engine::*;
 use mkey_core::key::{Key, Rkey};
-use mkey_core::refusal::{DetachCause, ManageRefusal, PdId, QpId};
+use mkey_core::refusal::{DetachCause, ManageRefusal, PdId, QpId, Refusal};
 use mkey_core::rights::{Rights, Want};
 use mkey_core::work::{BindMw, RegMr, Sge};
 use std::sync::Arc;
@@ -385,5 +385,58 @@ fn deregistration_waits_for_faults() {
         let guard = engine.open(&mut executor.target, &access(key)).expect("allowed");
         let place = guard.single().map(|segment| segment.place);
         assert_eq!(place, Some(Place::Memory(HostAddr(AT))));
+    });
+}
+
+/// An on-demand region ends while its pages are taken away: the run of its table, by then another
+/// object's list, is not touched.
+#[test]
+fn taking_pages_away_never_meets_a_freed_table() {
+    explore(|| {
+        let (engine, mut executor) = engine();
+        let backing = Backing::OnDemand { host: HostAddr(AT), page_shift: 12 };
+        let what = Registration { iova: IoAddr(AT), length: 64, rights: ALL, backing };
+        let mr = engine.register(PD, &what).expect("room");
+        let plain = engine
+            .register(PD, &Registration { backing: Backing::Plain { host: HostAddr(0) }, ..what })
+            .expect("room");
+        let event = {
+            let engine = engine.clone();
+            thread::spawn(move || {
+                let page = HostRange { start: HostAddr(AT), len: 4096 };
+                engine.detach(page, DetachCause::Discarded, Duration::ZERO);
+            })
+        };
+        finish(&engine, engine.deregister(mr.id).expect("nothing lies on it"));
+        let fast = engine.allocate_fast_mr(PD, 2).expect("room");
+        finish(&engine, register(&engine, fast, plain).expect("a good list"));
+        event.join().expect("the event ends");
+        // Of the 8 bytes of its list no more may be reached.
+        let fits = |length, lane: &mut Lane| {
+            engine.open(lane, &Access { length, ..access(fast.rkey.0) }).is_ok()
+        };
+        assert!(fits(8, &mut executor.target));
+        assert!(!fits(9, &mut executor.target));
+    });
+}
+
+/// Pages that are taken away while a region is re-registered are missed once it has been.
+#[test]
+fn pages_taken_away_during_a_reregistration_are_missed() {
+    explore(|| {
+        let (engine, mut executor) = engine();
+        let mr = region(&engine);
+        let event = {
+            let engine = engine.clone();
+            thread::spawn(move || {
+                let page = HostRange { start: HostAddr(AT), len: 4096 };
+                assert_eq!(engine.detach(page, DetachCause::Unmapped, Duration::ZERO), 1);
+            })
+        };
+        let remap = Remap { rights: Some(ALL), ..Remap::default() };
+        finish(&engine, engine.reregister(mr.id, &remap).expect("nothing lies on it"));
+        event.join().expect("the event ends");
+        let after = engine.open(&mut executor.target, &access(mr.rkey.0));
+        assert!(matches!(after, Err(Denied::Refused(Refusal::Detached { .. }))), "{after:?}");
     });
 }

@@ -654,6 +654,19 @@ impl Model {
             .find(|access| self.access(access).is_ok())
     }
 
+    /// The first bytes of a region are taken away.
+    pub(super) fn lose_a_page(&mut self, engine: &Engine, id: ObjectId) {
+        let host = match self.by_id(id).map(|object| &object.memory) {
+            Some(Memory::Plain(host)) => *host,
+            Some(Memory::OnDemand(on_demand)) => on_demand.host,
+            _ => return,
+        };
+        let range = HostRange { start: HostAddr(host), len: 0x800 };
+        let (cause, when) = (DetachCause::Unmapped, Duration::from_secs(1));
+        let met = engine.detach(range, cause, when);
+        assert_eq!(met, self.detach(Gone { range, cause, when }), "regions met while pending");
+    }
+
     /// What is being changed refuses every other change as busy.
     pub(super) fn busy(&self, engine: &Engine, tally: &mut Tally, id: ObjectId) {
         let Some(object) = self.by_id(id) else { return };

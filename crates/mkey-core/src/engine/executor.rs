@@ -6,8 +6,8 @@
 //! `tests/loom_revocation.rs`. Built with `--cfg mkey_break_fence` or `--cfg mkey_break_scan` the
 //! protocol is broken on purpose: tests that watch over it must fail then.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence, lock};
-use std::sync::{Arc, Mutex, OnceLock};
+use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
+use std::sync::{Arc, OnceLock};
 
 const BLOCK: usize = if cfg!(loom) { 2 } else { 64 };
 const BLOCKS: usize = if cfg!(loom) { 1 } else { 1024 };
