@@ -90,8 +90,34 @@ impl Core {
 
     /// Makes something a member of a domain.
     #[inline]
-    pub(crate) fn join(&self, pd: PdHandle, kind: Object) -> Option<PdUse> {
-        lock(&self.objects.pds).get(pd.0).map(|pd| PdUse::new(pd, kind))
+    pub(crate) fn join(&self, pd: PdHandle) -> Option<PdUse> {
+        lock(&self.objects.pds).get(pd.0).map(PdUse::new)
+    }
+
+    /// What belongs to a domain, in words.
+    #[cold]
+    pub(crate) fn members(&self, pd: PdId) -> String {
+        let (regions, windows) = self.registrations.members(pd);
+        let qps = lock(&self.objects.qps).iter().filter(|qp| qp.pd == pd).count();
+        let srqs = lock(&self.objects.srqs).iter().filter(|srq| srq.pd == pd).count();
+        let ahs = self.objects.ahs.read().unwrap_or_else(PoisonError::into_inner);
+        let ahs = ahs.iter().filter(|ah| ah.pd.id() == pd).count();
+        let counts = [
+            (regions, Object::Mr),
+            (windows, Object::Mw),
+            (qps, Object::Qp),
+            (srqs, Object::Srq),
+            (ahs, Object::Ah),
+        ];
+        let words: Vec<_> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, kind)| format!("{count} {kind}{}", if *count > 1 { "s" } else { "" }))
+            .collect();
+        match words.is_empty() {
+            true => "an object that another thread is creating or destroying".to_owned(),
+            false => words.join(", "),
+        }
     }
 
     /// Atomics on words that no CPU atomic can change take turns, over all devices.
