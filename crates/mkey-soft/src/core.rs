@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 /// The inside of a device.
 pub(crate) struct Core {
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// The last serial number given to a domain or queue pair.
     pub(crate) serial: AtomicU32,
     pub(crate) next_qp_num: AtomicU32,
+    /// The clock when the device was opened.
+    pub(crate) opened: Duration,
 }
 
 /// The objects by handle.
@@ -63,7 +66,12 @@ impl Core {
     /// Notes a refusal; its number for `Completion::vendor_err`.
     #[cold]
     pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
-        self.refusals.record(self.timers.now(), qp_num, request, why)
+        self.refusals.record(self.age(), qp_num, request, why)
+    }
+
+    /// Time since the device was opened.
+    pub(crate) fn age(&self) -> Duration {
+        self.timers.now().saturating_sub(self.opened)
     }
 
     /// Lets the device's timers go on, from a thread that posts or polls.

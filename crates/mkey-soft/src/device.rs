@@ -1,7 +1,7 @@
 //! The device: the control plane.
 
 use crate::completion::Cq;
-use crate::core::{Core, Objects, announce_qp, executors};
+use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
 use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
@@ -61,7 +61,7 @@ impl SoftDevice {
             return Err(fail(Reason::Argument { what, value, allowed: "1 to 2^24 - 1" }));
         }
         let tolerant = mkey_os::copy::install()
-            .map_err(|_| fail(Reason::System { call: "sigaction", errno: 0 }))?;
+            .map_err(|error| fail(Reason::System { call: "sigaction", errno: errno_of(&error) }))?;
         let seed = options.seed.unwrap_or_else(random);
         let config = EngineConfig { max_keys: options.max_keys, seed };
         let core = Core {
@@ -75,6 +75,7 @@ impl SoftDevice {
             watch: OnceLock::new(),
             objects: Objects::default(),
             serial: AtomicU32::new(0),
+            opened: options.clock.now(),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
             options,
         };
@@ -156,14 +157,24 @@ impl Drop for SoftDevice {
             qp.destroy();
         }
         core.registrations.close(core);
-        drop(lock(&core.objects.srqs).drain());
-        drop(lock(&core.objects.cqs).drain());
+        for srq in lock(&core.objects.srqs).drain() {
+            srq.retire();
+        }
+        for cq in lock(&core.objects.cqs).drain() {
+            cq.retire();
+        }
         for channel in lock(&core.objects.channels).drain() {
             channel.events.close();
         }
         core.objects.ahs.write().unwrap_or_else(PoisonError::into_inner).drain();
         core.events.close();
     }
+}
+
+/// The errno behind an error of the operating system; 0 if it tells none.
+fn errno_of(error: &dyn std::error::Error) -> i32 {
+    let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    cause.and_then(std::io::Error::raw_os_error).unwrap_or(0)
 }
 
 fn random() -> u64 {
@@ -474,7 +485,10 @@ impl Device for SoftDevice {
             (qp, QpInfo { handle, qp_num: number })
         };
         let info = lock(&objects.qps).insert_with(make);
-        info.ok_or_else(|| table_full(verb, Object::Qp))
+        info.ok_or_else(|| {
+            forget_qp(gid, number);
+            table_full(verb, Object::Qp)
+        })
     }
 
     fn modify_qp(&self, qp: QpHandle, change: &QpModify) -> Result<()> {
