@@ -35,7 +35,7 @@ use crate::error::{Errno, OsError};
 use crate::fork::Birthplace;
 use crate::gone::Gone;
 use crate::proc::Maps;
-use crate::spans::{Probe, SpanId, Spans};
+use crate::spans::{Ids, Probe, SpanId, Spans};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -187,7 +187,7 @@ pub struct Watcher {
 #[derive(Debug)]
 pub struct WatchGuard {
     inner: Arc<Inner>,
-    mappings: Vec<SpanId>,
+    mappings: Ids,
 }
 
 #[derive(Debug)]
@@ -260,23 +260,13 @@ impl Watcher {
         }
         // What was unmapped before this call must be known to be gone.
         self.inner.in_hand.wait();
-        let mut guard = WatchGuard { inner: Arc::clone(&self.inner), mappings: Vec::new() };
-        let mut at = range.start;
         let mut state = self.inner.lock();
-        while at < range.end {
-            let (id, end) = match state.watch_one(at) {
-                Ok(found) => found,
-                Err(error) => {
-                    // The guard's drop takes the lock.
-                    drop(state);
-                    return Err(error);
-                }
-            };
-            guard.mappings.push(id);
-            at = end;
-        }
+        let mappings = match state.watched(&range) {
+            Some(id) => Ids::One(id),
+            None => state.watch_each(&range)?.into(),
+        };
         drop(state);
-        Ok(guard)
+        Ok(WatchGuard { inner: Arc::clone(&self.inner), mappings })
     }
 }
 
@@ -293,12 +283,38 @@ impl Inner {
 }
 
 impl State {
+    /// Counts on the mapping that covers all of the range, if it is watched.
+    fn watched(&mut self, range: &Range<usize>) -> Option<SpanId> {
+        let Probe::Covered(id) = self.mappings.probe(range) else { return None };
+        self.mappings.get_mut(id)?.users += 1;
+        Some(id)
+    }
+
+    /// Counts on all mappings the range touches, watching those that are not; on none after an
+    /// error.
+    fn watch_each(&mut self, range: &Range<usize>) -> Result<Vec<SpanId>, WatchError> {
+        let mut ids = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            match self.watch_one(at) {
+                Ok((id, end)) => {
+                    ids.push(id);
+                    at = end;
+                }
+                Err(error) => {
+                    ids.into_iter().for_each(|id| self.release(id));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
     /// Counts on the mapping that covers `at`; returns it and where it ends.
     fn watch_one(&mut self, at: usize) -> Result<(SpanId, usize), WatchError> {
-        if let Probe::Covered(id) = self.mappings.probe(&(at..at.saturating_add(1)))
-            && let Some(mapping) = self.mappings.get_mut(id)
+        if let Some(id) = self.watched(&(at..at.saturating_add(1)))
+            && let Some(mapping) = self.mappings.get(id)
         {
-            mapping.users += 1;
             return Ok((id, mapping.range.end));
         }
         let vma = self.maps.vma_at(at)?.ok_or(WatchError::Unmapped { addr: at })?;
@@ -336,11 +352,12 @@ impl State {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
-        if self.mappings.is_empty() || !self.inner.birthplace.is_here() {
+        let mappings = self.mappings.as_slice();
+        if mappings.is_empty() || !self.inner.birthplace.is_here() {
             return;
         }
         let mut state = self.inner.lock();
-        for &id in &self.mappings {
+        for &id in mappings {
             state.release(id);
         }
     }

@@ -41,7 +41,7 @@ use crate::fork::Birthplace;
 use crate::gone::Gone;
 use crate::limits;
 use crate::proc::Maps;
-use crate::spans::{Probe, Span, SpanId};
+use crate::spans::{Ids, Probe, Span, SpanId};
 use hold::{Access, Hold, State, hold, let_go, lock};
 use ring::{Class, Transfer};
 use std::ops::Range;
@@ -84,23 +84,6 @@ pub struct PinRequest {
 pub struct PinGuard {
     inner: Arc<Inner>,
     spans: Ids,
-}
-
-#[derive(Debug)]
-enum Ids {
-    None,
-    One(SpanId),
-    Many(Box<[SpanId]>),
-}
-
-impl Ids {
-    fn as_slice(&self) -> &[SpanId] {
-        match self {
-            Self::None => &[],
-            Self::One(id) => std::slice::from_ref(id),
-            Self::Many(ids) => ids,
-        }
-    }
 }
 
 /// Access through pinned pages was not possible.
@@ -281,8 +264,7 @@ impl Inner {
         }
         self.settled.notify_all();
         match failure {
-            None if ids.len() == 1 => Ok(ids.first().map_or(Ids::None, |&id| Ids::One(id))),
-            None => Ok(Ids::Many(ids.into())),
+            None => Ok(ids.into()),
             Some(error) => {
                 self.release(&ids);
                 Err(error)
