@@ -85,7 +85,7 @@ struct Windows {
 #[derive(Debug)]
 struct Window {
     id: ObjectId,
-    _pd: PdUse,
+    pd: PdUse,
     index: u32,
 }
 
@@ -102,6 +102,12 @@ struct Terms {
 }
 
 impl Terms {
+    /// Adds one, with the table of regions locked.
+    #[inline]
+    fn count(&self, counter: &AtomicU64) {
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     /// Runs `work`, and adds its time to `term` if terms are measured.
     #[inline]
     fn time<R>(&self, term: &AtomicU64, work: impl FnOnce() -> R) -> R {
@@ -157,6 +163,13 @@ impl Registrations {
     /// Type and domain of the window that the index of `key` names.
     pub(crate) fn window(&self, key: Key) -> Option<(MwKind, PdId)> {
         lock(&self.windows).by_index.get(&key.index()).copied()
+    }
+
+    /// How many regions and windows belong to a domain.
+    pub(crate) fn members(&self, pd: PdId) -> (usize, usize) {
+        let regions = lock(&self.regions).iter().filter(|region| region.pd.id() == pd).count();
+        let windows = lock(&self.windows);
+        (regions, windows.slots.iter().filter(|window| window.pd.id() == pd).count())
     }
 
     pub(crate) fn terms(&self) -> RegistrationTerms {
@@ -281,8 +294,9 @@ impl Registrations {
         let full = |most| Error::new(verb, "", Reason::TableFull { object: Object::Mr, most });
         let Registered { id, lkey, rkey } =
             registered.map_err(|TableFull { most }| full(u64::from(most)))?;
-        self.terms.registrations.fetch_add(1, Ordering::Relaxed);
-        lock(&self.regions)
+        let mut regions = lock(&self.regions);
+        self.terms.count(&self.terms.registrations);
+        regions
             .insert_with(|handle| {
                 let info = MrInfo { handle: MrHandle(handle), lkey, rkey };
                 (Region { id, pd, kind, info, rights, hold }, info)
@@ -360,13 +374,13 @@ impl Registrations {
             regions = lock(&self.regions);
         }
         let region = regions.remove(handle.0);
+        self.terms.count(&self.terms.deregistrations);
         drop(regions);
         drop(change);
         if let Some(started) = started {
             add(&self.terms.table, started.elapsed());
         }
         self.terms.time(&self.terms.unpin, || drop(region));
-        self.terms.deregistrations.fetch_add(1, Ordering::Relaxed);
         self.command();
         Ok(())
     }
@@ -383,7 +397,7 @@ impl Registrations {
         let index = rkey.0.index();
         let mut windows = lock(&self.windows);
         windows.by_index.insert(index, (kind, pd.id()));
-        let handle = windows.slots.insert(Window { id, _pd: pd, index });
+        let handle = windows.slots.insert(Window { id, pd, index });
         let handle = handle.ok_or_else(|| full(u64::from(u32::MAX)))?;
         Ok(MwInfo { handle: MwHandle(handle), rkey })
     }

@@ -149,7 +149,7 @@ fn mark(core: &Core, range: HostRange, cause: DetachCause) {
     while engine.drained(&mut drain) == Progress::Pending {
         std::thread::yield_now();
     }
-    engine.detach(range, cause, core.timers.now());
+    engine.detach(range, cause, core.age());
     let start = range.start.0 as usize;
     core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
     engine.resume();

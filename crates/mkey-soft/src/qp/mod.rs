@@ -8,6 +8,7 @@
 //! word of its own, the [`Gate`](gate::Gate).
 
 mod attributes;
+mod exchange;
 mod gate;
 mod post;
 mod requester;
