@@ -53,6 +53,17 @@ pub const PARTS: &[Part] = &[
         }]),
     },
     Part {
+        name: "fuzz-corpus",
+        about: "what the fuzz targets once found",
+        work: Work::Tests(&[Step::cargo(&[
+            "test",
+            "--package",
+            "mkey-conformance",
+            "--test",
+            "fuzz_corpus",
+        ])]),
+    },
+    Part {
         name: "gates",
         about: "instruction counts within their limits, and a slowed copy of each beyond",
         work: Work::Call(gates::part),

@@ -436,15 +436,18 @@ impl<'s, S: Subject> Side<'s, S> {
     /// The events about this queue pair so far.
     #[track_caller]
     pub fn events(&self) -> Vec<AsyncEvent> {
-        let of = |event: &AsyncEvent| match *event {
+        self.station.events().into_iter().filter(|event| self.concerns(event)).collect()
+    }
+
+    fn concerns(&self, event: &AsyncEvent) -> bool {
+        match *event {
             AsyncEvent::QpFatal(qp)
             | AsyncEvent::QpReqErr(qp)
             | AsyncEvent::QpAccessErr(qp)
             | AsyncEvent::SqDrained(qp)
             | AsyncEvent::QpLastWqeReached(qp) => qp == self.qp.handle,
             _ => false,
-        };
-        self.station.events().into_iter().filter(of).collect()
+        }
     }
 
     /// Waits for an event of this side's device.
@@ -599,7 +602,8 @@ impl<'s, S: Subject> Pair<'s, S> {
         }
     }
 
-    /// Both through ERR and RESET back to RTS (R-ERR-08); completions not yet taken are dropped.
+    /// Both through ERR and RESET back to RTS (R-ERR-08); completions not yet taken are dropped, and
+    /// the events so far forgotten.
     #[track_caller]
     pub fn restate(&self) {
         for side in [&self.a, &self.b] {
@@ -609,6 +613,8 @@ impl<'s, S: Subject> Pair<'s, S> {
             side.go(QpState::Reset);
             while side.sends.next().is_some() {}
             while side.recvs.next().is_some() {}
+            side.station.events();
+            locked(&side.station.events).retain(|event| !side.concerns(event));
         }
         self.connect();
     }

@@ -6,8 +6,9 @@
 //! * [`fixture`]: two connected queue pairs with all that they need, and what a test does with
 //!   them. [`expect`]: the sets of consequences that rules name. [`memory`]: test memory, every
 //!   byte of which is accounted for.
-//!
 //! * [`document`]: the page of results. [`soft`]: the software RNIC as a subject.
+//! * [`model`]: the rules once more, as naively as can be, beside the protection engine.
+//! * [`fuzz`]: what the fuzz targets run.
 //!
 //! A test is a function over a [`fixture::Subject`], which opens devices. It panics where a rule
 //! does not hold, so that it serves as an ordinary test as well as in a report over a device.
@@ -15,8 +16,10 @@
 pub mod document;
 pub mod expect;
 pub mod fixture;
+pub mod fuzz;
 pub mod matrix;
 pub mod memory;
+pub mod model;
 pub mod objects;
 pub mod registry;
 pub mod rules;

@@ -3,7 +3,9 @@
 use crate::fixture::Subject;
 use mkey_core::data_plane::DataPlane;
 use mkey_core::device::{Capabilities, Capability, Device};
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 /// One test of one rule or more, over devices of `S`.
 pub struct RuleTest<S: Subject> {
@@ -54,17 +56,37 @@ impl<S: Subject> RuleTest<S> {
                 return Outcome::NotOffered(lacking);
             }
         }
-        match catch_unwind(AssertUnwindSafe(|| (self.run)(subject))) {
+        match watched(|| (self.run)(subject)) {
             Ok(()) => Outcome::Held,
-            Err(panic) => Outcome::Broken(
-                panic
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                    .unwrap_or_else(|| "a panic without words".to_owned()),
-            ),
+            Err(seen) => Outcome::Broken(seen),
         }
     }
+}
+
+thread_local! {
+    /// Where a watched test of this thread panicked, and with what words.
+    static SEEN: RefCell<Option<String>> = const { RefCell::new(None) };
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test; if it panics, what it said and where, instead of a report on the terminal.
+fn watched(test: impl FnOnce()) -> Result<(), String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let otherwise = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !WATCHED.get() {
+                return otherwise(info);
+            }
+            let text = info.payload_as_str().unwrap_or("a panic without words");
+            let place = info.location().map(|at| format!(" ({at})")).unwrap_or_default();
+            SEEN.set(Some(format!("{text}{place}")));
+        }));
+    });
+    WATCHED.set(true);
+    let ended = catch_unwind(AssertUnwindSafe(test));
+    WATCHED.set(false);
+    ended.map_err(|_| SEEN.take().unwrap_or_default())
 }
 
 /// The rule that a test named `r_mw_07_...` is about: `R-MW-07`.
@@ -114,6 +136,13 @@ pub(crate) use rule_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_place() {
+        assert_eq!(watched(|| ()), Ok(()));
+        let seen = watched(|| panic!("{} is wrong", 7)).expect_err("it panics");
+        assert!(seen.starts_with("7 is wrong (") && seen.contains("registry.rs:"), "{seen}");
+    }
 
     #[test]
     fn a_test_is_named_after_its_rule() {

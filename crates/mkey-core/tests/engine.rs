@@ -241,3 +241,60 @@ fn a_stale_key_never_names_the_next_object() {
     }
     assert_eq!(reused, 0, "a freed index rests before it is used again");
 }
+
+#[test]
+fn work_requests_tell_a_key_of_the_wrong_role() {
+    let bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mw = bed.engine.allocate_window(PD, MwKind::Type2).unwrap();
+    let bind = BindMw {
+        mw: mw.rkey,
+        new_key: mw.rkey,
+        mr: Lkey(mr.rkey.0),
+        address: IoAddr(0x10000),
+        length: 16,
+        rights: Rights::REMOTE_READ,
+    };
+    let refused = bed.engine.bind(QP, &bind, MwKind::Type2).unwrap_err();
+    assert_eq!(refused, Refusal::RkeyAsLkey { key: mr.rkey.0 }.into());
+    let refused = bed.engine.invalidate(QP, mr.lkey.0).unwrap_err();
+    assert_eq!(refused, Refusal::LkeyAsRkey { key: mr.lkey.0 }.into());
+    let fast = bed.engine.allocate_fast_mr(PD, 1).unwrap();
+    let entries = [Sge { address: IoAddr(0x10000), length: 1, lkey: Lkey(mr.rkey.0) }];
+    let reg = RegMr { key: fast.rkey.0, iova: IoAddr(0), rights: ALL, entries: &entries };
+    let refused = bed.engine.fast_register(QP, &reg).unwrap_err();
+    assert_eq!(refused, Refusal::RkeyAsLkey { key: mr.rkey.0 }.into());
+}
+
+#[test]
+fn r_mw_07_a_type_1_window_is_never_zero_based_not_even_unbound() {
+    let bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mw = bed.engine.allocate_window(PD, MwKind::Type1).unwrap();
+    for length in [0, 16] {
+        let rights = Rights::REMOTE_READ | Rights::ZERO_BASED;
+        let address = IoAddr(0x10000);
+        let bind = BindMw { mw: mw.rkey, new_key: mw.rkey, mr: mr.lkey, address, length, rights };
+        let refused = bed.engine.bind(QP, &bind, MwKind::Type1).unwrap_err();
+        assert_eq!(refused, ManageRefusal::Rights { rights });
+    }
+}
+
+#[test]
+fn a_fault_of_an_earlier_translation_marks_no_page() {
+    let mut bed = Bed::new();
+    let backing = Backing::OnDemand { host: HostAddr(0x10000), page_shift: 12 };
+    let what = Registration { iova: IoAddr(0x10000), length: 0x1000, rights: ALL, backing };
+    let mr = bed.engine.register(PD, &what).unwrap();
+    let Err(Denied::Fault(fault)) = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8) else {
+        panic!("an absent page");
+    };
+    let page = HostRange { start: HostAddr(0x10000), len: 0x1000 };
+    bed.engine.detach(page, DetachCause::Discarded, Duration::ZERO);
+    let translation = Some((what.iova, what.length, backing));
+    let change = bed.engine.reregister(mr.id, &Remap { translation, ..Remap::default() }).unwrap();
+    bed.done(change);
+    assert!(!bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
+    let again = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8);
+    assert!(matches!(again, Err(Denied::Fault(_))), "{again:?}");
+}

@@ -32,12 +32,12 @@ pub fn has_ipc_lock() -> Result<bool, OsError> {
         && in_initial_user_namespace())
 }
 
-/// Whether user ids are not mapped; true where `/proc` does not say.
+/// Whether this process is in the user namespace that the kernel booted with; true where `/proc`
+/// does not say. Asked of the namespace itself: another one may map all ids as this one does.
 pub fn in_initial_user_namespace() -> bool {
-    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return true };
-    let mut fields = map.split_whitespace();
-    let first = (fields.next(), fields.next(), fields.next());
-    first == (Some("0"), Some("0"), Some("4294967295"))
+    /// The kernel's fixed inode number of it (`PROC_USER_INIT_INO`).
+    const INITIAL: &str = "user:[4026531837]";
+    fs::read_link("/proc/self/ns/user").map_or(true, |link| link.as_os_str() == INITIAL)
 }
 
 /// Memory of this process that is held in place, in bytes.

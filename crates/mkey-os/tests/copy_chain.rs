@@ -1,5 +1,6 @@
 //! Faults that are not ours go to the action that was there before, as the kernel would run it.
 //! Every case runs in a child, so that each finds a process without our handler.
+#![cfg(target_arch = "x86_64")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests' memory is the tests' own")]
 
 mod common;

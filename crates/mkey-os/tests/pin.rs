@@ -349,6 +349,46 @@ fn mlock_spans_lock_and_unlock_and_leave_the_programs_own_locks() {
 }
 
 #[test]
+fn a_hint_of_transparent_huge_pages_does_not_keep_pages_locked() {
+    let ended = in_child(|| {
+        let before = limits::held().unwrap().locked;
+        let pinner = Pinner::new(PinMode::Mlock);
+        let memory = Mapping::new(4 << 20, PageKind::Thp).unwrap();
+        let hinted = PinRequest { page: Some(2 << 20), ..request(memory.as_ptr(), 4096) };
+        let guard = pinner.pin(&hinted).unwrap();
+        assert_eq!(limits::held().unwrap().locked, before + (2 << 20));
+        drop(guard);
+        assert_eq!(limits::held().unwrap().locked, before);
+        0
+    });
+    assert_eq!(ended, Ended::Exit(0));
+}
+
+#[test]
+fn mlock_spans_leave_the_program_mappings_of_its_own() {
+    let ended = in_child(|| {
+        let most = limits::max_map_count().unwrap();
+        assert!(most <= 70_000, "SKIP: vm.max_map_count is {most}; the test would take too long");
+        let pinner = Pinner::new(PinMode::Mlock);
+        let count = most as usize / 2;
+        let pages = Pages::new(2 * count);
+        let guards: Vec<_> =
+            (0..count).map(|i| pinner.pin(&request(pages.page(2 * i), 1)).unwrap()).collect();
+        let stats = pinner.stats();
+        assert!(stats.mlock.spans > most / 4 && stats.none.spans > 0, "{stats:?}");
+        assert_eq!(stats.refusals.len(), 1);
+        assert_eq!(stats.refusals[0].errno, Errno::NOMEM);
+        assert!(stats.refusals[0].mend().unwrap().contains("max_map_count"));
+        let maps = limits::map_count().unwrap();
+        assert!(maps <= most / 4 * 3 + 10, "{maps} of {most} mappings used");
+        drop(guards);
+        assert!(limits::map_count().unwrap() < 200);
+        0
+    });
+    assert_eq!(ended, Ended::Exit(0));
+}
+
+#[test]
 fn an_mlock_span_whose_mapping_has_gone_does_not_unlock_the_new_one() {
     let ended = in_child(|| {
         let locked = || limits::held().unwrap().locked;

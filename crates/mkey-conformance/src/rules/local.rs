@@ -405,7 +405,7 @@ fn r_loc_15_entry_that_wraps<S: Subject>(s: &S) {
     let p = Pair::new(s, &Config::new(QpKind::Rc));
     let target = p.b.mr(PAGE, ALL);
     let high = p.a.mr_at(PAGE, ALL, u64::MAX - PAGE as u64 + 1);
-    for (offset, length) in [(PAGE as i64 - 4, 8), (PAGE as i64 - 1, 2), (8, u32::MAX)] {
+    for (offset, length) in [(PAGE as i64 - 4, 8), (PAGE as i64 - 1, 2), (8, 1 << 30)] {
         // A longer message than the target: what fails first is the local side.
         p.fails_locally(LocProtErr, Write(target.remote(0)), &[high.sge(offset, length)]);
         p.restate();

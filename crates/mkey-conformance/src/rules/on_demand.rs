@@ -10,8 +10,9 @@ use mkey_core::device::{
 };
 use mkey_core::error::errno::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use mkey_core::key::{Key, Lkey};
+use mkey_core::queue_pair::QpState;
 use mkey_core::rights::Rights;
-use mkey_core::status::WcStatus::LocProtErr;
+use mkey_core::status::WcStatus::{LocProtErr, RemOpErr, WrFlushErr};
 use mkey_core::work::SendOp::{FetchAdd, Read, Send, Write};
 use mkey_core::work::{RemoteAddr, Sge};
 use std::sync::Arc;
@@ -204,14 +205,24 @@ fn r_odp_04_unmapped_for_the_owner<S: Subject>(s: &S) {
     let (target, mr) = (p.b.mr(PAGE, ALL), filled(&p.a, 2, ODP));
     mr.memory.unmap(PAGE..2 * PAGE);
     let gone = mr.sge(PAGE as i64, 8);
-    for op in [Send, Write(target.remote(0)), Read(target.remote(0))] {
+    for op in [Write(target.remote(0)), Read(target.remote(0))] {
         p.fails_locally(LocProtErr, op, &[gone]);
         target.untouched();
         p.restate();
     }
+    // The peer is ready for it: it is not told, and its receive serves the next message.
+    let sink = p.b.mr(PAGE, ALL);
+    let ready = p.b.recv(&[sink.sge(0, 64)]);
+    p.a.run(Send, &[mr.sge(0, 32), gone]).is(LocProtErr);
+    p.b.quiet();
+    assert_eq!(p.b.state(), QpState::Rts);
+    p.b.go(QpState::Err);
+    assert_eq!(p.b.received().is(WrFlushErr).wr_id, ready);
+    p.restate();
+    // And as a place to receive into.
     let recv = p.a.recv(&[gone]);
     let other = p.b.mr(PAGE, ALL);
-    p.b.run(Send, &[other.sge(0, 8)]).is(mkey_core::status::WcStatus::RemOpErr);
+    p.b.run(Send, &[other.sge(0, 8)]).is(RemOpErr);
     assert_eq!(p.a.received().is(LocProtErr).wr_id, recv);
     mr.untouched();
 }

@@ -34,7 +34,7 @@ pub(super) fn check(entry: &Entry, meta: Meta, access: &Access) -> Result<u64, R
     let named =
         if access.want.is_remote() { meta.is_rkey(access.key) } else { meta.is_lkey(access.key) };
     if meta.state() != State::Valid || !named {
-        return Err(unusable(meta, access));
+        return Err(unusable(meta, access.key, access.want.is_remote()));
     }
     let owner = entry.owner();
     if owner.pd() != access.pd {
@@ -84,14 +84,13 @@ pub(super) fn serves_plainly(entry: &Entry, meta: Meta, access: &Access) -> Opti
     }
 }
 
-/// Why a key names nothing that is in force.
+/// Why a key, offered as rkey (`remote`) or as lkey, names nothing that is in force.
 #[cold]
-fn unusable(meta: Meta, access: &Access) -> Refusal {
-    let key = access.key;
+pub(super) fn unusable(meta: Meta, key: Key, remote: bool) -> Refusal {
     if meta.state() == State::Empty {
         return Refusal::UnknownIndex { key };
     }
-    match (access.want.is_remote(), meta.is_lkey(key), meta.is_rkey(key)) {
+    match (remote, meta.is_lkey(key), meta.is_rkey(key)) {
         (true, _, true) | (false, true, _) => Refusal::NotValid { key, kind: meta.kind() },
         (true, true, false) => Refusal::LkeyAsRkey { key },
         (false, false, true) => Refusal::RkeyAsLkey { key },

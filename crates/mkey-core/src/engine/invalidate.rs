@@ -6,13 +6,12 @@ use super::entry::State;
 use super::window::{QpScope, same_pd};
 use crate::key::Key;
 use crate::refusal::{KeyKind, ManageRefusal, QpId, Refusal};
-use crate::rights::Want;
 
 impl Engine {
     /// Begins to invalidate a type 2 window (its own queue pair only, R-INV-03) or an FRMR (any
     /// queue pair of its domain; one that is free already stays so, R-INV-08).
     pub fn invalidate(&self, by: QpScope, key: Key) -> Result<Change, ManageRefusal> {
-        let (slot, entry, meta) = self.named(key, Want::RemoteRead)?;
+        let (slot, entry, meta) = self.named(key)?;
         if !matches!(meta.kind(), KeyKind::Window2 | KeyKind::FastMr) {
             return Err(ManageRefusal::WrongKind { key, kind: meta.kind() });
         }

@@ -102,6 +102,8 @@ pub struct Engine {
     detached: Mutex<HashMap<u32, Vec<detach::Gone>>>,
     /// Not 0: `detached` is not empty.
     any_detached: sync::AtomicU32,
+    /// Counts the translations of on-demand regions.
+    translations: sync::AtomicU32,
     seed: u64,
 }
 
@@ -116,6 +118,7 @@ impl Engine {
             paused: sync::AtomicU32::new(0),
             detached: Mutex::default(),
             any_detached: sync::AtomicU32::new(0),
+            translations: sync::AtomicU32::new(0),
             seed: config.seed.rotate_left(32) ^ 0x5bd1_e995,
         }
     }

@@ -19,7 +19,8 @@ use crate::key::Lkey;
 use crate::refusal::{KeyKind, PdId};
 use crate::rights::Rights;
 
-/// Words before the bits: invalidations begun, then the three counters.
+/// Words before the bits: which translation this is and the invalidations begun in it, then the
+/// three counters.
 const SEQUENCE: u64 = 0;
 const FAULTS: u64 = 1;
 const INVALIDATIONS: u64 = 2;
@@ -79,15 +80,27 @@ fn words(host: u64, length: u64, shift: u32) -> u64 {
     HEADER + pages_of(host, length, shift).div_ceil(64)
 }
 
-pub(super) fn allocate(runs: &Runs, host: u64, length: u64, page_shift: u8) -> Option<Link> {
+/// A table for pages of 2^`page_shift` bytes, all absent. `translation` is unlike that of every
+/// other table, so that a fault is never taken for one of another translation of its region.
+pub(super) fn allocate(
+    runs: &Runs,
+    host: u64,
+    length: u64,
+    page_shift: u8,
+    translation: u32,
+) -> Option<Link> {
     let shift = u32::from(page_shift.clamp(12, 40));
-    let run = runs.allocate(words(host, length, shift))?;
-    Some(Link { run, detail: shift })
+    Some(start(runs, runs.allocate(words(host, length, shift))?, shift, translation))
 }
 
-pub(super) fn allocate_implicit(runs: &Runs) -> Option<Link> {
-    let run = runs.allocate(HEADER + IMPLICIT_PAGES)?;
-    Some(Link { run, detail: 0 })
+/// A table for an implicit region.
+pub(super) fn allocate_implicit(runs: &Runs, translation: u32) -> Option<Link> {
+    Some(start(runs, runs.allocate(HEADER + IMPLICIT_PAGES)?, 0, translation))
+}
+
+fn start(runs: &Runs, run: u32, detail: u32, translation: u32) -> Link {
+    runs.word(run, SEQUENCE).store(u64::from(translation) << 32, Ordering::Relaxed);
+    Link { run, detail }
 }
 
 pub(super) fn free(runs: &Runs, link: u64, length: u64, host: u64) {
@@ -203,7 +216,7 @@ impl Engine {
     }
 
     /// Marks pages as present that were touched since `fault` was answered. False if the region
-    /// ended or pages were taken away meanwhile: then ask again.
+    /// ended, has another translation, or lost pages meanwhile: then ask again.
     pub fn fault_in(&self, lane: &mut Lane, fault: &Fault, cause: FaultCause) -> bool {
         let _published = lane.publish(tag(self.tag, fault.slot));
         let Some(entry) = self.table.entry(fault.slot) else { return false };
@@ -219,7 +232,7 @@ impl Engine {
         if !current() {
             return false;
         }
-        // A re-registration may have narrowed the region since.
+        // The bits of one region only, whatever engine the fault comes from.
         let region = HostRange { start: HostAddr(entry.host()), len: entry.length() };
         let Some(range) = fault.range.intersect(&whole_pages(region, present.page_shift())) else {
             return false;

@@ -267,11 +267,20 @@ impl Engine {
             Backing::Plain { host } => (host.0, 0, Link::NONE),
             Backing::Null => (0, 0, Link::NONE),
             Backing::OnDemand { host, page_shift } => {
-                let link = on_demand::allocate(&self.runs, host.0, length, page_shift)?;
+                let translation = self.next_translation();
+                let link =
+                    on_demand::allocate(&self.runs, host.0, length, page_shift, translation)?;
                 (host.0, flag::ON_DEMAND, link)
             }
-            Backing::Implicit => (0, flag::IMPLICIT, on_demand::allocate_implicit(&self.runs)?),
+            Backing::Implicit => {
+                let link = on_demand::allocate_implicit(&self.runs, self.next_translation())?;
+                (0, flag::IMPLICIT, link)
+            }
         })
+    }
+
+    fn next_translation(&self) -> u32 {
+        self.translations.fetch_add(1, Ordering::Relaxed)
     }
 
     fn place(

@@ -2,12 +2,13 @@
 
 use super::Engine;
 use super::change::{Change, Step};
+use super::check::unusable;
 use super::entry::{Entry, Fields, Meta, Owner, State, Variants, flag};
 use super::range::{Fit, fit};
 use crate::device::MwKind;
 use crate::key::Key;
 use crate::refusal::{KeyKind, ManageRefusal, PdId, QpId, Refusal};
-use crate::rights::{Rights, Want};
+use crate::rights::Rights;
 use crate::work::BindMw;
 
 /// The queue pair by which a memory-management operation comes, and its domain.
@@ -31,7 +32,8 @@ impl Engine {
     /// Begins to bind a window to part of a region. Refused, the window stays as it was.
     pub fn bind(&self, by: QpScope, what: &BindMw, kind: MwKind) -> Result<Change, ManageRefusal> {
         let (slot, entry, meta) = self.window(by, what.mw.0, kind)?;
-        if !GRANTABLE.contains(what.rights) {
+        let zero_based = what.rights.contains(Rights::ZERO_BASED);
+        if !GRANTABLE.contains(what.rights) || (zero_based && kind == MwKind::Type1) {
             return Err(ManageRefusal::Rights { rights: what.rights });
         }
         let (fields, state) = match (kind, what.length) {
@@ -43,7 +45,7 @@ impl Engine {
             MwKind::Type1 => what.mw.0.next().variant(),
             MwKind::Type2 => what.new_key.0.variant(),
         };
-        let zero = if what.rights.contains(Rights::ZERO_BASED) { flag::ZERO_BASED } else { 0 };
+        let zero = if zero_based { flag::ZERO_BASED } else { 0 };
         let rights = what.rights & Rights::REMOTE;
         let variants = Variants { local: meta.variants().local, remote: variant };
         let new = Meta::new(state, meta.kind(), zero, variants, rights);
@@ -64,7 +66,7 @@ impl Engine {
         key: Key,
         kind: MwKind,
     ) -> Result<(u32, &Entry, Meta), ManageRefusal> {
-        let (slot, entry, meta) = self.named(key, Want::RemoteRead)?;
+        let (slot, entry, meta) = self.named(key)?;
         match (kind, meta.kind()) {
             (MwKind::Type1, KeyKind::Window1) | (MwKind::Type2, KeyKind::Window2) => {}
             (_, kind) => return Err(ManageRefusal::WrongKind { key, kind }),
@@ -105,13 +107,8 @@ impl Engine {
             return Err(ManageRefusal::ParentLacks { key, missing: Rights::LOCAL_WRITE });
         }
         let zero_based = what.rights.contains(Rights::ZERO_BASED);
-        if kind == MwKind::Type1 {
-            if zero_based {
-                return Err(ManageRefusal::Rights { rights: what.rights });
-            }
-            if meta.has(flag::ZERO_BASED) {
-                return Err(ManageRefusal::ZeroBasedParent { key });
-            }
+        if kind == MwKind::Type1 && meta.has(flag::ZERO_BASED) {
+            return Err(ManageRefusal::ZeroBasedParent { key });
         }
         let offset = offset_within(entry, key, what.address, what.length)?;
         let qp = match kind {
@@ -127,18 +124,13 @@ impl Engine {
         })
     }
 
-    /// The live object that a key names, and its word. For windows and invalidation the key's role
-    /// does not matter but for the variant compared.
-    pub(super) fn named(&self, key: Key, role: Want) -> Result<(u32, &Entry, Meta), ManageRefusal> {
+    /// The live object that an rkey names, and its word.
+    pub(super) fn named(&self, key: Key) -> Result<(u32, &Entry, Meta), ManageRefusal> {
         let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         let meta = entry.meta();
-        if meta.state() == State::Empty {
-            return Err(Refusal::UnknownIndex { key }.into());
-        }
-        let same = if role.is_remote() { meta.is_rkey(key) } else { meta.is_lkey(key) };
-        if !same {
-            return Err(Refusal::StaleVariant { key, kind: meta.kind() }.into());
+        if meta.state() == State::Empty || !meta.is_rkey(key) {
+            return Err(unusable(meta, key, true).into());
         }
         if meta.state() == State::Changing {
             return Err(ManageRefusal::Busy { key });
@@ -162,13 +154,10 @@ impl Engine {
 #[inline]
 pub(super) fn in_force(entry: &Entry, key: Key) -> Result<Meta, ManageRefusal> {
     let meta = entry.meta();
-    let refusal = match meta.state() {
-        State::Empty => Refusal::UnknownIndex { key },
-        _ if !meta.is_lkey(key) => Refusal::StaleVariant { key, kind: meta.kind() },
-        State::Valid => return Ok(meta),
-        _ => Refusal::NotValid { key, kind: meta.kind() },
-    };
-    Err(refusal.into())
+    if meta.state() == State::Valid && meta.is_lkey(key) {
+        return Ok(meta);
+    }
+    Err(unusable(meta, key, false).into())
 }
 
 #[inline]

@@ -154,7 +154,7 @@ impl InHand {
         }
     }
 
-    /// How many times events have been read; moves on with each.
+    /// How many times events have been read and dealt with.
     pub fn reads(&self) -> u64 {
         self.0.load(Ordering::Acquire) / 2
     }

@@ -48,6 +48,7 @@ pub(super) struct State {
     /// Bytes that are locked because of us.
     locked: u64,
     pages: PageSizes,
+    room: MappingRoom,
 }
 
 impl State {
@@ -58,6 +59,7 @@ impl State {
             stats: PinStats::default(),
             locked: 0,
             pages: PageSizes::default(),
+            room: MappingRoom::default(),
         }
     }
 
@@ -97,15 +99,13 @@ pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Holds `range` by `strongest` or what comes after it. `class` is the table to use, `hugetlb`
-/// whether the pages come from a hugetlb pool.
+/// Holds `range` by `strongest` or what comes after it; `class` is the table to use.
 pub(super) fn hold(
     access: &mut Access<'_>,
     strongest: PinMode,
     range: &Range<usize>,
     write: bool,
     class: Class,
-    hugetlb: bool,
 ) -> Result<Hold, PinError> {
     let fault = PinError::Fault { addr: range.start, len: range.len(), write };
     if strongest == PinMode::Kernel {
@@ -129,7 +129,7 @@ pub(super) fn hold(
     };
     checked.map_err(|_| fault)?;
     if strongest != PinMode::None {
-        match by_mlock(access, range, hugetlb) {
+        match by_mlock(access, range) {
             Ok(ours) => return Ok(Hold::Mlock { ours, writable: write }),
             Err(errno) => access.with(|state| state.stats.refuse(PinMode::Mlock, errno)),
         }
@@ -172,11 +172,16 @@ fn by_kernel(
 }
 
 /// Locks the range; tells whether it is ours to unlock.
-fn by_mlock(access: &mut Access<'_>, range: &Range<usize>, hugetlb: bool) -> Result<bool, Errno> {
+fn by_mlock(access: &mut Access<'_>, range: &Range<usize>) -> Result<bool, Errno> {
+    let (ours_before, page, room) =
+        access.with(|state| (state.locked, state.pages.at(range.start), state.room.for_one_more()));
+    if !room {
+        return Err(Errno::NOMEM);
+    }
     // Somebody else's lock must survive ours. Asking about the range is dear, so ask first
-    // whether the process holds any lock but ours. Hugetlb pages are never counted.
-    let ours_before = access.with(|state| state.locked);
+    // whether the process holds any lock but ours. Hugetlb pages are never counted as locked.
     let others = limits::held().map_or(0, |held| held.locked.saturating_sub(ours_before));
+    let hugetlb = page > limits::page_size();
     let ours = !hugetlb && (others == 0 || !proc::any_locked(range));
     // SAFETY: locking changes no contents; an address that is not mapped is answered.
     unsafe { rustix::mm::mlock(range.start as *mut _, range.len()) }?;
@@ -218,6 +223,41 @@ fn left_of(span: &Span<Hold>) -> impl Iterator<Item = Range<usize>> {
     let gone = span.gone.clone().unwrap_or(span.range.end..span.range.end);
     let parts = [span.range.start..gone.start, gone.end..span.range.end];
     parts.into_iter().filter(|part| !part.is_empty())
+}
+
+/// Keeps locked spans from using up the mappings a process may have: a locked island splits its
+/// mapping in three, and at `vm.max_map_count` the program itself could map nothing more. Three
+/// quarters may be used. Counting mappings is dear, so it is done as rarely as is safe.
+#[derive(Debug, Default)]
+struct MappingRoom {
+    /// Spans that may be locked before counting again.
+    left: u64,
+    /// Spans to refuse before counting again.
+    refuse: u64,
+}
+
+impl MappingRoom {
+    /// How many refusals go by before it is worth counting again.
+    const PATIENCE: u64 = 1024;
+
+    fn for_one_more(&mut self) -> bool {
+        if self.refuse > 0 {
+            self.refuse -= 1;
+            return false;
+        }
+        if self.left == 0 {
+            let (Ok(most), Ok(now)) = (limits::max_map_count(), limits::map_count()) else {
+                return true;
+            };
+            self.left = (most / 4 * 3).saturating_sub(now) / 2;
+            if self.left == 0 {
+                self.refuse = Self::PATIENCE;
+                return false;
+            }
+        }
+        self.left -= 1;
+        true
+    }
 }
 
 /// The page sizes of mappings seen so far. Wrong entries (a mapping replaced without an event)

@@ -22,7 +22,8 @@
 //! A pinned page outlives its mapping. Whoever watches mappings ([`crate::events`]) tells the
 //! pinner by [`Pinner::detach`]: the spans concerned serve their users to the end, and memory
 //! mapped there anew is pinned anew. Without being told, the pinner takes the new memory for the
-//! old. [`PinGuard::read_pinned`] and [`PinGuard::write_pinned`] reach the pinned pages themselves,
+//! old. A registration waits for the event in hand ([`crate::events::InHand::wait`]) before it pins.
+//! [`PinGuard::read_pinned`] and [`PinGuard::write_pinned`] reach the pinned pages themselves,
 //! as a NIC does, whatever the addresses map now.
 //!
 //! # Fork
@@ -261,7 +262,7 @@ impl Inner {
                 Some(_) => None,
                 None => {
                     let mut access = Access::Free(&self.state);
-                    hold(&mut access, self.strongest, &piece, write, class, hugetlb)
+                    hold(&mut access, self.strongest, &piece, write, class)
                         .map_err(|error| failure = Some(error))
                         .ok()
                 }
@@ -299,7 +300,7 @@ impl Inner {
     ) -> Result<Ids, PinError> {
         let class = class_of(&range, hugetlb);
         let mut access = Access::Held(&mut state);
-        let held = hold(&mut access, self.strongest, &range, write, class, hugetlb)?;
+        let held = hold(&mut access, self.strongest, &range, write, class)?;
         state.count(held.mode(), range.len());
         Ok(Ids::One(state.spans.insert(range, Some(held))))
     }

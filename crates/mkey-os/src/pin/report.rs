@@ -136,7 +136,8 @@ impl Refusal {
             }
             (PinMode::Kernel | PinMode::Mlock, Errno::NOMEM | Errno::PERM | Errno::AGAIN) => Some(
                 "ulimit -l unlimited (docker run --ulimit memlock=-1; systemd \
-                 LimitMEMLOCK=infinity), or give CAP_IPC_LOCK",
+                 LimitMEMLOCK=infinity), or give CAP_IPC_LOCK; with many small spans locked, as \
+                 root: sysctl vm.max_map_count=1048576",
             ),
             (PinMode::Kernel, Errno::MFILE) => Some("ulimit -n, higher"),
             _ => None,
