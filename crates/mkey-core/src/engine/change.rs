@@ -63,11 +63,26 @@ impl Engine {
     /// Carries a change out if nobody uses the old key any more. Never waits.
     #[inline]
     pub fn finish(&self, change: &mut Change) -> Progress {
+        if matches!(change.step, Step::Done) && change.waits.is_empty() {
+            return Progress::Quiet;
+        }
+        self.finish_pending(change)
+    }
+
+    #[cold]
+    fn finish_pending(&self, change: &mut Change) -> Progress {
         if !change.waits.quiet() {
             return Progress::Pending;
         }
-        let Some(entry) = self.table.entry(change.slot) else { return Progress::Quiet };
-        match core::mem::replace(&mut change.step, Step::Done) {
+        self.carry_out(change.slot, core::mem::replace(&mut change.step, Step::Done));
+        Progress::Quiet
+    }
+
+    /// Takes a step. Nobody uses the old key any more.
+    #[inline]
+    fn carry_out(&self, slot: u32, step: Step) {
+        let Some(entry) = self.table.entry(slot) else { return };
+        match step {
             Step::Done => {}
             Step::Replace { old, fields, meta, translated, closed } => {
                 self.let_go(entry, old);
@@ -75,11 +90,11 @@ impl Engine {
                     on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
                 }
                 if translated {
-                    self.forget_detached(change.slot);
+                    self.forget_detached(slot);
                 }
-                let gone = self.has_detached(change.slot);
+                let gone = self.has_detached(slot);
                 entry.publish(&fields, if gone { meta.with(flag::DETACHED) } else { meta });
-                if self.has_detached(change.slot) {
+                if self.has_detached(slot) {
                     entry.meta.fetch_or(flag::DETACHED, Ordering::AcqRel);
                 }
                 // Not if it was not closed here: another thread may have closed it since, to
@@ -91,16 +106,15 @@ impl Engine {
             Step::Retire { old } => {
                 self.let_go(entry, old);
                 self.free_run(entry, old);
-                self.forget_detached(change.slot);
+                self.forget_detached(slot);
                 // Nobody else writes it while the entry is being changed.
                 let generation = entry.generation.load(Ordering::Relaxed).wrapping_add(1);
                 entry.generation.store(generation, Ordering::Relaxed);
                 entry.reopen();
                 entry.meta.store(old.with_state(State::Empty).0, Ordering::Release);
-                self.table.free(change.slot);
+                self.table.free(slot);
             }
         }
-        Progress::Quiet
     }
 
     /// Begins a change of an entry that the caller has taken (and closed, where it has holders).
@@ -116,15 +130,14 @@ impl Engine {
             _ => old.variants(),
         };
         let index = self.table.index(slot);
-        let mut change = Change {
-            slot,
-            waits,
-            step,
-            lkey: Lkey(Key::new(index, variants.local)),
-            rkey: Rkey(Key::new(index, variants.remote)),
+        let step = if waits.is_empty() {
+            self.carry_out(slot, step);
+            Step::Done
+        } else {
+            step
         };
-        let _ = self.finish(&mut change);
-        change
+        let lkey = Lkey(Key::new(index, variants.local));
+        Change { slot, waits, step, lkey, rkey: Rkey(Key::new(index, variants.remote)) }
     }
 
     /// Releases the regions that a window or fast registration held.

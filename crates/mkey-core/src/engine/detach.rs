@@ -106,7 +106,12 @@ impl Engine {
 
     #[inline]
     pub(super) fn has_detached(&self, slot: u32) -> bool {
-        self.any_detached.load(Ordering::Acquire) != 0 && lock(&self.detached).contains_key(&slot)
+        self.any_detached.load(Ordering::Acquire) != 0 && self.has_detached_now(slot)
+    }
+
+    #[cold]
+    fn has_detached_now(&self, slot: u32) -> bool {
+        lock(&self.detached).contains_key(&slot)
     }
 
     #[inline]
