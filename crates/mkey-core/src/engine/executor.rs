@@ -25,6 +25,8 @@ const SLOT: usize = if cfg!(loom) { LANES } else { 16 };
 /// Words of a slot that are used.
 const LANES: usize = 2;
 const WORDS: usize = BLOCK * SLOT;
+/// Slots that a revocation looks at together; a divisor of [`BLOCK`].
+const GROUP: usize = if cfg!(loom) { 1 } else { 8 };
 
 /// Slots that are allocated together.
 #[derive(Debug)]
@@ -117,16 +119,19 @@ impl Executors {
             }
             let Some(block) = block.get() else { break };
             let shared: &Block = block;
-            for slot in (0..left.min(BLOCK) * SLOT).step_by(SLOT) {
-                let words: [u64; LANES] =
-                    core::array::from_fn(|lane| shared.word(slot + lane).load(Ordering::Acquire));
-                // Nearly all slots are idle nearly all the time.
-                if words == [IDLE; LANES] {
+            // Nearly all slots are idle nearly all the time, so some are looked at as one. Those
+            // that were never taken are idle, too.
+            for group in (0..left.min(BLOCK)).step_by(GROUP) {
+                let words =
+                    (group..group + GROUP).flat_map(|slot| slot * SLOT..slot * SLOT + LANES);
+                let word = |at| shared.word(at).load(Ordering::Acquire);
+                if words.clone().fold(IDLE, |all, at| all | word(at)) == IDLE {
                     continue;
                 }
-                for (lane, word) in words.into_iter().enumerate() {
+                for at in words {
+                    let word = word(at);
                     if word != IDLE && matches(word) {
-                        waits.push(block, slot + lane, word);
+                        waits.push(block, at, word);
                     }
                 }
             }
@@ -223,6 +228,12 @@ impl Waits {
     #[cold]
     fn push(&mut self, block: &Arc<Block>, at: usize, word: u64) {
         self.0.push(Wait { block: block.clone(), at, word });
+    }
+
+    /// Whether none was running.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether all of them have ended.
