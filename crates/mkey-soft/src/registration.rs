@@ -206,8 +206,6 @@ impl Registrations {
         rights: Rights,
     ) -> std::result::Result<Hold, Reason> {
         let range = HostRange::new(address, length).ok_or(Reason::Wraps { address, length })?;
-        // Before the pin: what goes away between the two is then known to be gone.
-        let watch = self.watch_over(core, range);
         let charge = match &self.accountant {
             Some(accountant) => Some(
                 accountant
@@ -224,7 +222,8 @@ impl Registrations {
         let pin = self.terms.time(&self.terms.pin, || self.pinner.pin(&request));
         match pin {
             Ok(pin) => {
-                Ok(Hold { range: Some(range), _watch: watch, pin: Some(pin), _charge: charge })
+                let _watch = self.watch_over(core, range, pin.shared());
+                Ok(Hold { range: Some(range), _watch, pin: Some(pin), _charge: charge })
             }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
             Err(PinError::Fault { .. })
@@ -240,11 +239,16 @@ impl Registrations {
     /// On-demand memory is not pinned, only watched where it is mapped already.
     fn hold_on_demand(&self, core: &Arc<Core>, address: HostAddr, length: u64) -> Hold {
         let range = HostRange { start: address, len: length };
-        Hold { _watch: self.watch_over(core, range), ..Hold::default() }
+        Hold { _watch: self.watch_over(core, range, false), ..Hold::default() }
     }
 
     /// Has the mappings of a range watched, where that is possible.
-    pub(super) fn watch_over(&self, core: &Arc<Core>, range: HostRange) -> Option<WatchGuard> {
+    pub(super) fn watch_over(
+        &self,
+        core: &Arc<Core>,
+        range: HostRange,
+        held: bool,
+    ) -> Option<WatchGuard> {
         if !core.options.watch || range.len == 0 {
             return None;
         }
@@ -259,13 +263,8 @@ impl Registrations {
                 watch
             }
         };
-        let watched = watch.over(range);
-        // Events of what lay here before are read by now; they are to be marked before the new
-        // region can be met.
-        if watch.busy() {
-            watch.wait();
-        }
-        watched
+        watch
+            .over(range, held)
             .inspect_err(|error| {
                 // What is not mapped yet is on-demand memory, or about to be refused.
                 if !matches!(error, WatchError::Unmapped { .. }) {

@@ -20,13 +20,11 @@
 //! Whole mappings, because a part would split the mapping in two and mappings are limited
 //! (`vm.max_map_count`). So events also come for neighbours of what was asked for. A mapping stays
 //! watched for some time after its last [`WatchGuard`], as registrations come and go: watching
-//! again costs a lock and a search then.
+//! again costs little then.
 //!
 //! # What is not seen
 //! Memory that userfaultfd does not take (private mappings of files, mappings of devices):
-//! [`WatchError::Kind`]. Swapping out, migration and copy-on-write. A mapping made by another
-//! thread over the same addresses between the unmapping and the reading of its event (some
-//! microseconds, while the unmapping thread has not returned). Children: events are not inherited
+//! [`WatchError::Kind`]. Swapping out, migration and copy-on-write. Children: events are not inherited
 //! over `fork`, a child needs a watcher of its own, and guards dropped there do nothing.
 
 mod uffd;
@@ -250,7 +248,10 @@ impl Watcher {
         self.inner.in_hand.clone()
     }
 
-    /// Watches the whole mappings that a range touches. An empty range watches nothing.
+    /// Watches the whole mappings that a range touches. An empty range watches nothing. Costs one
+    /// system call at least: another mapping may have been at the place until a moment ago, and
+    /// the thread that unmapped it may wait still for its event to be read. That event must not
+    /// be taken for one about this mapping, so this call waits for it.
     ///
     /// # Errors
     /// [`WatchError`]; nothing is watched for this call then.
@@ -258,12 +259,24 @@ impl Watcher {
         if !self.inner.birthplace.is_here() {
             return Err(WatchError::Forked);
         }
-        // What was unmapped before this call must be known to be gone, also where another thread
-        // unmapped it whose event is still on its way: this range may lie where that one lay.
-        let fd = self.inner.lock().fd;
-        while fd.is_some_and(uffd::changing) {
+        let fd = self.inner.lock().fd.ok_or(OsError::new("userfaultfd", Errno::BADF))?;
+        while !range.is_empty() && uffd::change_under_way(fd, range.start) {
             std::thread::yield_now();
         }
+        self.watch_held(range)
+    }
+
+    /// As [`Watcher::watch`], for a range that lies in memory held by another, live, registration:
+    /// the program has not unmapped it, or has done wrong already. Costs no system call if the
+    /// mapping is watched.
+    ///
+    /// # Errors
+    /// As [`Watcher::watch`].
+    pub fn watch_held(&self, range: Range<usize>) -> Result<WatchGuard, WatchError> {
+        if !self.inner.birthplace.is_here() {
+            return Err(WatchError::Forked);
+        }
+        // What was unmapped before this call must be known to be gone.
         self.inner.in_hand.wait();
         let mut state = self.inner.lock();
         let mappings = match state.watched(&range) {

@@ -92,13 +92,17 @@ pub(super) fn unregister(fd: i32, range: &Range<usize>) {
     unsafe { libc::ioctl(fd, UFFDIO_UNREGISTER.into(), &range) };
 }
 
-/// Whether mappings have changed of which the event has not been read yet. The kernel raises this
-/// under its lock before a range is free to be mapped anew, the event itself comes only after.
-pub(super) fn changing(fd: i32) -> bool {
-    // An empty range is refused, but only after the question that matters here.
-    let nothing = sys::uffdio_writeprotect { range: raw(&(0..0)), mode: 0 };
-    // SAFETY: the request reads one uffdio_writeprotect.
-    let rc = unsafe { libc::ioctl(fd, UFFDIO_WRITEPROTECT.into(), &nothing) };
+/// Whether a thread is at this moment unmapping, discarding or moving watched memory: from before
+/// the mapping goes until its event has been read. The kernel answers EAGAIN then to a request that
+/// would change the page, and this one changes nothing.
+pub(super) fn change_under_way(fd: i32, page: usize) -> bool {
+    let size = crate::limits::page_size();
+    let start = page / size * size;
+    let mut request =
+        sys::uffdio_writeprotect { range: raw(&(start..start.saturating_add(size))), mode: 0 };
+    // SAFETY: the request reads one uffdio_writeprotect; mode 0 takes a protection off, and no page
+    // is ever protected here.
+    let rc = unsafe { libc::ioctl(fd, UFFDIO_WRITEPROTECT.into(), &mut request) };
     rc != 0 && OsError::last("ioctl(UFFDIO_WRITEPROTECT)").errno == Errno::AGAIN
 }
 

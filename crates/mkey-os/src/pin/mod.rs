@@ -84,6 +84,7 @@ pub struct PinRequest {
 pub struct PinGuard {
     inner: Arc<Inner>,
     spans: Ids,
+    shared: bool,
 }
 
 /// Access through pinned pages was not possible.
@@ -159,7 +160,9 @@ impl Pinner {
         {
             span.users += 1;
             state.stats.shared += 1;
-            return Ok(self.guard(Ids::One(id)));
+            let mut guard = self.guard(Ids::One(id));
+            guard.shared = true;
+            return Ok(guard);
         }
         let page = match page {
             Some(page) if page.is_power_of_two() && page <= 1 << 30 => page.max(inner.base),
@@ -208,7 +211,7 @@ impl Pinner {
     }
 
     fn guard(&self, spans: Ids) -> PinGuard {
-        PinGuard { inner: Arc::clone(&self.inner), spans }
+        PinGuard { inner: Arc::clone(&self.inner), spans, shared: false }
     }
 }
 
@@ -373,6 +376,11 @@ impl Inner {
 }
 
 impl PinGuard {
+    /// Whether all of the pages were held already, as one span, when this guard was made.
+    pub fn shared(&self) -> bool {
+        self.shared
+    }
+
     /// The weakest mode among the spans of this guard; [`PinMode::Kernel`] for an empty range.
     pub fn mode(&self) -> PinMode {
         let spans = self.spans.as_slice();
