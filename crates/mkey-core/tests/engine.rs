@@ -212,13 +212,31 @@ fn on_demand_pages_fault_once_and_again_after_invalidation() {
 }
 
 #[test]
-fn a_pause_stops_new_accesses_and_sees_running_ones() {
+fn a_pause_stops_new_accesses_and_a_drain_waits_for_running_ones() {
     let mut bed = Bed::new();
     let mr = bed.region(0x10000, 4096);
-    let mut drain = bed.engine.pause();
-    assert_eq!(bed.engine.drained(&mut drain), Progress::Quiet);
+    let executors = bed.engine.executors().clone();
+    let mut other = executors.enter().unwrap();
+    let access = Access {
+        key: mr.rkey.0,
+        pd: PD,
+        qp: QP.qp,
+        address: IoAddr(0x10000),
+        length: 8,
+        want: Want::RemoteRead,
+    };
+    let mut running = bed.engine.open(&mut other.target, &access).ok();
+    executors.pause();
+    let mut waited = 0;
+    executors.drain(|| {
+        waited += 1;
+        running = None;
+    });
+    drop(running);
+    assert_eq!(waited, 1);
     assert_eq!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 1), Err(Denied::Paused));
-    bed.engine.resume();
+    executors.drain(|| panic!("nothing runs"));
+    executors.resume();
     assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 1).is_ok());
 }
 

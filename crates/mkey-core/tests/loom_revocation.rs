@@ -321,12 +321,10 @@ fn a_drained_pause_keeps_accesses_out() {
                 touch(&engine, &mut executor.source, key, &memory);
             })
         };
-        let mut drain = engine.pause();
-        while engine.drained(&mut drain) == Progress::Pending {
-            thread::yield_now();
-        }
+        engine.executors().pause();
+        engine.executors().drain(thread::yield_now);
         memory.with_mut(|_| ());
-        engine.resume();
+        engine.executors().resume();
         reader.join().expect("the reader ends");
     });
 }

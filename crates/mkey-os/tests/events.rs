@@ -5,7 +5,7 @@ mod common;
 
 use common::{Ended, PAGE, Pages, in_child};
 use mkey_os::error::Errno;
-use mkey_os::events::{Event, EventKind, WatchError, Watcher};
+use mkey_os::events::{Event, EventKind, Sink, WatchError, Watcher};
 use mkey_os::limits::map_count;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -202,7 +202,7 @@ fn the_mark_is_there_before_the_next_access() {
     alone(|| {
         let marks = Arc::new(AtomicUsize::new(0));
         let for_sink = Arc::clone(&marks);
-        let watcher = Watcher::new(move |_| {
+        let watcher = Watcher::new(move |_: &Event| {
             // A sink that is slow to mark: the unmapping thread has long gone on.
             for _ in 0..2_000 {
                 std::hint::spin_loop();
@@ -273,7 +273,8 @@ fn a_pinner_fed_by_events_neither_hangs_nor_serves_old_pages() {
     alone(|| {
         let pinner = Pinner::new(PinMode::Kernel);
         let for_sink = pinner.clone();
-        let watcher = Watcher::new(move |event| for_sink.detach(event.range.clone())).unwrap();
+        let watcher =
+            Watcher::new(move |event: &Event| for_sink.detach(event.range.clone())).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -298,6 +299,71 @@ fn a_pinner_fed_by_events_neither_hangs_nor_serves_old_pages() {
                 });
             }
         });
+        0
+    });
+}
+
+/// Where a [`Holding`] sink is.
+mod stage {
+    pub const IDLE: usize = 0;
+    pub const BEFORE: usize = 1;
+    pub const LET_GO: usize = 2;
+    pub const TOLD: usize = 3;
+    pub const AFTER: usize = 4;
+}
+
+/// Holds the first reading of events back until it is let go. Others may follow: mappings of the
+/// test's own threads lie beside the pages.
+struct Holding(Arc<AtomicUsize>);
+
+impl Sink for Holding {
+    fn before_read(&self) {
+        self.step(stage::IDLE, stage::BEFORE);
+        while self.0.load(Ordering::SeqCst) == stage::BEFORE {
+            std::thread::yield_now();
+        }
+    }
+
+    fn event(&self, _: &Event) {
+        self.step(stage::LET_GO, stage::TOLD);
+    }
+
+    fn after_read(&self) {
+        self.step(stage::TOLD, stage::AFTER);
+    }
+}
+
+impl Holding {
+    fn step(&self, from: usize, to: usize) {
+        let _ = self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_unmaps_waits_until_the_sink_has_let_the_event_be_read() {
+    alone(|| {
+        let stage = Arc::new(AtomicUsize::new(stage::IDLE));
+        let watcher = Watcher::new(Holding(Arc::clone(&stage))).unwrap();
+        let pages = Pages::new(2);
+        pages.fill(1);
+        let _guard = watcher.watch(whole(&pages)).unwrap();
+        let returned = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pages.unmap(0, 1);
+                returned.store(1, Ordering::SeqCst);
+            });
+            while stage.load(Ordering::SeqCst) != stage::BEFORE {
+                std::thread::yield_now();
+            }
+            for _ in 0..10_000 {
+                assert_eq!(returned.load(Ordering::SeqCst), 0, "munmap returned before the read");
+                std::thread::yield_now();
+            }
+            stage.store(stage::LET_GO, Ordering::SeqCst);
+        });
+        watcher.in_hand().wait();
+        assert_eq!(stage.load(Ordering::SeqCst), stage::AFTER);
         0
     });
 }

@@ -216,13 +216,6 @@ enum Attempt {
     Fault(CopyFault),
 }
 
-/// Whether pages may have gone that the engine does not know of yet. Asked with the guard held,
-/// before memory is touched.
-#[inline(always)]
-fn events_in_hand(core: &Core) -> bool {
-    core.watch.get().is_some_and(|watch| watch.busy())
-}
-
 /// One chunk from memory to memory. Guards are never held while waiting for pages or events.
 #[inline]
 pub(crate) fn chunk(
@@ -273,9 +266,6 @@ fn attempt(
         Ok(guard) => guard,
         Err(denied) => return Attempt::Target(denied),
     };
-    if events_in_hand(from) || events_in_hand(to) {
-        return Attempt::Target(Denied::Paused);
-    }
     let tolerant = to.tolerant;
     let copied = match (read.single(), write.single()) {
         (Some(read), Some(write)) => place(tolerant, read.place, write.place, source.length),
@@ -319,7 +309,6 @@ pub(crate) fn from_bytes(
 ) -> Result<(), Refusal> {
     loop {
         let denied = match to.engine.open(&mut executor.target, target) {
-            Ok(_) if events_in_hand(to) => Denied::Paused,
             Ok(guard) => {
                 let mut rest = bytes;
                 for segment in guard.segments() {
@@ -347,7 +336,6 @@ pub(crate) fn to_bytes(
 ) -> Result<(), Refusal> {
     loop {
         let denied = match from.engine.open(&mut executor.source, source) {
-            Ok(_) if events_in_hand(from) => Denied::Paused,
             Ok(guard) => {
                 let mut rest = &mut bytes[..];
                 for segment in guard.segments() {
@@ -411,7 +399,6 @@ pub(crate) fn atomic(
     };
     loop {
         let denied = match party.core.engine.open(&mut executor.target, &access) {
-            Ok(_) if events_in_hand(party.core) => Denied::Paused,
             Ok(guard) => {
                 return change_word(party.core, &guard, operation)
                     .map_err(|fault| not_present(&fault, &access));
@@ -486,10 +473,7 @@ fn resolve(
     match denied {
         Denied::Refused(refusal) => Err(refusal),
         Denied::Paused => {
-            if let Some(watch) = core.watch.get() {
-                watch.wait();
-            }
-            while engine.paused() {
+            while engine.executors().paused() {
                 std::thread::yield_now();
             }
             Ok(())

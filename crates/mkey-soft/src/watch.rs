@@ -2,35 +2,31 @@
 //! away.
 //!
 //! One watcher serves all devices of the process, as a mapping can be watched once only. Its thread
-//! may neither allocate nor wait, so it only notes the event; a second thread marks the pages in
-//! the engines. From before an event is read until its pages are marked, [`Watch::busy`] is true,
-//! and no access touches memory: whatever the thread that unmapped does next finds them marked.
+//! may neither allocate nor wait for others who do, so it only notes the event; a second thread
+//! marks the pages in the engines. The accesses of all engines are paused, and those running
+//! drained, before an event is read, and go on when its pages are marked: whatever the thread that
+//! unmapped does next finds no access on its way.
 
-use crate::core::Core;
+use crate::core::{Core, executors};
 use crate::sync::lock;
 use mkey_core::address::{HostAddr, HostRange};
-use mkey_core::engine::Progress;
 use mkey_core::refusal::DetachCause;
-use mkey_os::events::{Event, EventKind, InHand, Unavailable, WatchError, WatchGuard, Watcher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use mkey_os::events::{Event, EventKind, Sink, Unavailable, WatchError, WatchGuard, Watcher};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
 /// Events noted and not yet marked; more than that are taken together.
-const NOTED: usize = 1024;
+const NOTED: usize = 1 << 14;
 
 /// The events of the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watcher: Watcher,
-    in_hand: InHand,
     notes: Arc<Notes>,
 }
 
 /// What the watcher's thread leaves for the marking thread.
 #[derive(Debug)]
 struct Notes {
-    /// Events noted and not yet marked.
-    pending: AtomicU64,
     ring: Mutex<Ring>,
     noted: Condvar,
     devices: Mutex<Vec<Weak<Core>>>,
@@ -56,13 +52,11 @@ impl Watch {
     fn start() -> Result<Self, Unavailable> {
         let ring = Ring { events: vec![NOTHING; NOTED].into_boxed_slice(), first: 0, len: 0 };
         let notes = Arc::new(Notes {
-            pending: AtomicU64::new(0),
             ring: Mutex::new(ring),
             noted: Condvar::new(),
             devices: Mutex::default(),
         });
-        let for_sink = notes.clone();
-        let watcher = Watcher::new(move |event| for_sink.note(event))?;
+        let watcher = Watcher::new(NotesSink(notes.clone()))?;
         let for_thread = notes.clone();
         let thread = std::thread::Builder::new().name("mkey-soft marks".to_owned());
         // Without the thread every event would stop all accesses for ever.
@@ -73,21 +67,7 @@ impl Watch {
                     .unwrap_or(mkey_os::error::Errno::AGAIN),
             },
         })?;
-        Ok(Self { in_hand: watcher.in_hand(), watcher, notes })
-    }
-
-    /// Whether an event has been read whose pages are not marked yet.
-    #[inline(always)]
-    pub(crate) fn busy(&self) -> bool {
-        self.in_hand.is_raised() || self.notes.pending.load(Ordering::Acquire) != 0
-    }
-
-    /// Waits until all events that were read are marked. No guard may be held.
-    #[cold]
-    pub(crate) fn wait(&self) {
-        while self.busy() {
-            std::thread::yield_now();
-        }
+        Ok(Self { watcher, notes })
     }
 
     /// Has a device's pages marked from now on.
@@ -106,10 +86,27 @@ impl Watch {
             true => self.watcher.watch_held(range),
             false => self.watcher.watch(range),
         };
-        if self.busy() {
-            self.wait();
+        while executors().paused() {
+            std::thread::yield_now();
         }
         guard
+    }
+}
+
+struct NotesSink(Arc<Notes>);
+
+impl Sink for NotesSink {
+    fn before_read(&self) {
+        executors().pause();
+        executors().drain(std::thread::yield_now);
+    }
+
+    fn event(&self, event: &Event) {
+        self.0.note(event);
+    }
+
+    fn after_read(&self) {
+        executors().resume();
     }
 }
 
@@ -123,10 +120,9 @@ impl Notes {
             EventKind::Discarded => DetachCause::Discarded,
             EventKind::Moved { .. } => DetachCause::Moved,
         };
-        self.pending.fetch_add(1, Ordering::AcqRel);
         if lock(&self.ring).push(range, cause) {
-            // Taken together with another one.
-            self.pending.fetch_sub(1, Ordering::AcqRel);
+            // Until the pages are marked.
+            executors().pause();
         }
         self.noted.notify_one();
     }
@@ -147,40 +143,40 @@ impl Notes {
             for core in devices.iter().filter_map(Weak::upgrade) {
                 mark(&core, range, cause);
             }
-            self.pending.fetch_sub(1, Ordering::AcqRel);
+            executors().resume();
         }
     }
 }
 
 fn mark(core: &Core, range: HostRange, cause: DetachCause) {
     let engine = &core.engine;
-    let mut drain = engine.pause();
-    while engine.drained(&mut drain) == Progress::Pending {
-        std::thread::yield_now();
-    }
     engine.detach(range, cause, core.age());
     let start = range.start.0 as usize;
     core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
-    engine.resume();
 }
 
 impl Ring {
-    /// Adds an event; true if there was no room and it was taken together with the last one, which
-    /// then covers all that lies between the two.
+    /// Adds an event; false if it was taken together with the last one: because they touch, or
+    /// because there is no room, and then the last one covers all that lies between the two.
     fn push(&mut self, range: HostRange, cause: DetachCause) -> bool {
         let capacity = self.events.len();
         let full = self.len >= capacity;
-        let place = (self.first + self.len - usize::from(full)) % capacity.max(1);
-        let Some(entry) = self.events.get_mut(place) else { return true };
-        if full {
+        if let Some(last) = self.len.checked_sub(1)
+            && let Some(entry) = self.events.get_mut((self.first + last) % capacity.max(1))
+        {
             let start = entry.0.start.0.min(range.start.0);
             let end = (entry.0.start.0 + entry.0.len).max(range.start.0 + range.len);
-            entry.0 = HostRange { start: HostAddr(start), len: end - start };
-        } else {
+            let touch = end - start <= entry.0.len + range.len && entry.1 == cause;
+            if touch || full {
+                entry.0 = HostRange { start: HostAddr(start), len: end - start };
+                return false;
+            }
+        }
+        if let Some(entry) = self.events.get_mut((self.first + self.len) % capacity.max(1)) {
             *entry = (range, cause);
             self.len += 1;
         }
-        full
+        true
     }
 
     fn pop(&mut self) -> Option<(HostRange, DetachCause)> {
@@ -198,17 +194,34 @@ impl Ring {
 mod tests {
     use super::*;
 
+    fn at(start: u64, len: u64) -> HostRange {
+        HostRange { start: HostAddr(start), len }
+    }
+
+    #[test]
+    fn events_that_touch_are_one() {
+        let mut ring = Ring { events: vec![NOTHING; 4].into(), first: 0, len: 0 };
+        assert!(ring.push(at(0x2000, 0x1000), DetachCause::Discarded));
+        assert!(!ring.push(at(0x3000, 0x1000), DetachCause::Discarded));
+        assert!(!ring.push(at(0x1000, 0x2000), DetachCause::Discarded));
+        assert!(ring.push(at(0x4000, 0x1000), DetachCause::Unmapped));
+        assert!(ring.push(at(0x9000, 0x1000), DetachCause::Unmapped));
+        assert_eq!(ring.pop(), Some((at(0x1000, 0x3000), DetachCause::Discarded)));
+        assert_eq!(ring.pop(), Some((at(0x4000, 0x1000), DetachCause::Unmapped)));
+        assert_eq!(ring.pop(), Some((at(0x9000, 0x1000), DetachCause::Unmapped)));
+        assert_eq!(ring.pop(), None);
+    }
+
     #[test]
     fn a_full_ring_widens_its_last_event() {
         let mut ring = Ring { events: vec![NOTHING; 2].into(), first: 0, len: 0 };
-        let at = |start, len| HostRange { start: HostAddr(start), len };
-        assert!(!ring.push(at(0x1000, 0x1000), DetachCause::Moved));
-        assert!(!ring.push(at(0x9000, 0x1000), DetachCause::Unmapped));
-        assert!(ring.push(at(0x5000, 0x1000), DetachCause::Discarded));
+        assert!(ring.push(at(0x1000, 0x1000), DetachCause::Moved));
+        assert!(ring.push(at(0x9000, 0x1000), DetachCause::Unmapped));
+        assert!(!ring.push(at(0x5000, 0x1000), DetachCause::Discarded));
         assert_eq!(ring.pop(), Some((at(0x1000, 0x1000), DetachCause::Moved)));
         assert_eq!(ring.pop(), Some((at(0x5000, 0x5000), DetachCause::Unmapped)));
         assert_eq!(ring.pop(), None);
-        assert!(!ring.push(at(0x2000, 0x1000), DetachCause::Moved));
+        assert!(ring.push(at(0x2000, 0x1000), DetachCause::Moved));
         assert_eq!(ring.pop(), Some((at(0x2000, 0x1000), DetachCause::Moved)));
     }
 }

@@ -5,7 +5,6 @@ use super::entry::{Entry, Meta, State};
 use super::executor::{Lane, Published, tag};
 use super::fast_mr::{self, Piece};
 use super::on_demand::Fault;
-use super::sync::Ordering;
 use super::{Engine, entry::Link};
 use crate::address::HostAddr;
 use crate::key::Key;
@@ -18,7 +17,7 @@ pub enum Denied {
     Refused(Refusal),
     /// Pages of an on-demand region must be touched first: see [`Engine::fault_in`].
     Fault(Fault),
-    /// An event that takes pages away is being worked on: wait until [`Engine::paused`] is false,
+    /// An event that takes pages away is being worked on: wait until [`Executors::paused`](super::Executors::paused) is false,
     /// then ask again.
     Paused,
 }
@@ -96,7 +95,7 @@ impl Engine {
     pub fn open<'a>(&'a self, lane: &'a mut Lane, access: &Access) -> Result<Guard<'a>, Denied> {
         let slot = self.table.slot(access.key);
         let published = lane.publish(tag(self.tag, slot));
-        if self.paused.load(Ordering::Acquire) != 0 {
+        if self.executors.paused() {
             return Err(Denied::Paused);
         }
         let Some(entry) = self.table.entry(slot) else {

@@ -2,13 +2,12 @@
 //!
 //! A NIC would go on using the old pages; an engine that copies by virtual address would use
 //! whatever is mapped there now. Neither may happen silently: the pages are marked as detached,
-//! and an access that meets them is refused.
+//! and an access that meets them is refused. Between the event and the marks, accesses are paused
+//! ([`Executors::pause`](super::Executors::pause)).
 
 use super::Engine;
 use super::access::Denied;
-use super::change::Progress;
 use super::entry::{Entry, Meta, State, flag};
-use super::executor::Waits;
 use super::sync::{Ordering, lock};
 use crate::address::{HostAddr, HostRange};
 use crate::key::Key;
@@ -23,33 +22,7 @@ pub(super) struct Gone {
     when: Duration,
 }
 
-/// Accesses that were running when the engine was paused.
-#[derive(Debug)]
-pub struct Drain(Waits);
-
 impl Engine {
-    /// Stops new accesses, until [`Engine::resume`]: called before the event that takes pages away
-    /// is read, since the program goes on once it has been read. Pauses nest.
-    pub fn pause(&self) -> Drain {
-        self.paused.fetch_add(1, Ordering::AcqRel);
-        Drain(self.executors.users_of_engine(self.tag))
-    }
-
-    /// Whether the accesses that were running when the engine was paused have ended.
-    pub fn drained(&self, drain: &mut Drain) -> Progress {
-        if drain.0.quiet() { Progress::Quiet } else { Progress::Pending }
-    }
-
-    /// Ends a pause.
-    pub fn resume(&self) {
-        self.paused.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Whether accesses answer [`Denied::Paused`].
-    pub fn paused(&self) -> bool {
-        self.paused.load(Ordering::Acquire) != 0
-    }
-
     /// Marks what the program took away: pages of plain regions as detached, pages of explicit
     /// on-demand regions as absent. The number of regions that it meets. `when` is told in
     /// refusals: time since the device was opened.

@@ -51,6 +51,7 @@ pub struct Executors {
     blocks: Box<[OnceLock<Arc<Block>>]>,
     high: AtomicU32,
     engines: AtomicU32,
+    paused: AtomicU32,
     free: Mutex<Vec<u32>>,
 }
 
@@ -61,6 +62,7 @@ impl Executors {
             blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(),
             high: AtomicU32::new(0),
             engines: AtomicU32::new(0),
+            paused: AtomicU32::new(0),
             free: Mutex::new(Vec::new()),
         })
     }
@@ -91,6 +93,40 @@ impl Executors {
             sequence: 0,
         };
         Some(Executor { source: lane(0), target: lane(1), number, executors: self.clone() })
+    }
+
+    /// Stops new accesses of all engines until [`Executors::resume`]: called before an event that
+    /// takes pages away is read, since the program goes on once it has been read. Pauses nest.
+    pub fn pause(&self) {
+        self.paused.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        self.paused.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether accesses answer [`Denied::Paused`](super::Denied::Paused).
+    #[inline(always)]
+    pub fn paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire) != 0
+    }
+
+    /// Calls `wait` until every access that is running now has ended; after a pause, none runs
+    /// then. Allocates nothing.
+    pub fn drain(&self, mut wait: impl FnMut()) {
+        fence(Ordering::SeqCst);
+        let high = self.high.load(Ordering::Acquire) as usize;
+        for slot in 0..high {
+            let Some(block) = self.blocks.get(slot / BLOCK).and_then(OnceLock::get) else { break };
+            for lane in 0..LANES {
+                let word = block.word(slot % BLOCK * SLOT + lane);
+                let running = word.load(Ordering::Acquire);
+                while running != IDLE && word.load(Ordering::Acquire) == running {
+                    wait();
+                }
+            }
+        }
     }
 
     /// A tag for a new engine. Engines that share a tag wait for each other's accesses now and
@@ -144,11 +180,6 @@ impl Executors {
     #[inline]
     pub(super) fn users_of(&self, tag: u64) -> Waits {
         self.scan(|word| word & TAG_MASK == tag)
-    }
-
-    /// The accesses running in one engine.
-    pub(super) fn users_of_engine(&self, engine_tag: u64) -> Waits {
-        self.scan(|word| word & TAG_MASK & !(SET - 1) == engine_tag)
     }
 }
 

@@ -72,7 +72,6 @@ mod window;
 pub use access::{Denied, Guard, Place, Segment};
 pub use change::{Change, Progress};
 pub use check::{Access, atomic_alignment};
-pub use detach::Drain;
 pub use executor::{Executor, Executors, Lane};
 pub use on_demand::{Fault, FaultCause};
 pub use region::{Backing, ObjectError, ObjectId, Registered, Registration, Remap, TableFull};
@@ -98,7 +97,6 @@ pub struct Engine {
     runs: runs::Runs,
     executors: Arc<Executors>,
     tag: u64,
-    paused: sync::AtomicU32,
     /// The pages that are gone, by slot. Whoever takes pages away or gives a region another
     /// translation holds this lock, so that neither meets the other half way.
     detached: sync::Mutex<HashMap<u32, Vec<detach::Gone>>>,
@@ -115,7 +113,6 @@ impl Engine {
             runs: runs::Runs::new(),
             tag: executors.engine_tag(),
             executors,
-            paused: sync::AtomicU32::new(0),
             detached: sync::Mutex::new(HashMap::new()),
             translations: sync::AtomicU32::new(0),
             seed: config.seed.rotate_left(32) ^ 0x5bd1_e995,

@@ -9,7 +9,8 @@
 //! # The event in hand
 //! The kernel lets the unmapping thread go when the event is *read*, not when the sink has dealt
 //! with it. So the watcher raises a word before it reads and clears it after the sink has returned
-//! ([`InHand`]). Who accesses watched memory looks at the word first and waits while it is raised:
+//! ([`InHand`]). Who accesses watched memory looks at the word first and waits while it is raised,
+//! and a sink can stop accesses and let the running ones end before the read ([`Sink`]):
 //! whatever a thread does after its `munmap` returned, no access slips in between.
 //!
 //! # What a sink must not do
@@ -211,13 +212,30 @@ struct State {
 /// Mappings that stay watched without a guard.
 const KEPT: usize = 256;
 
+/// Who is told of events, on the watcher's thread; see the module for what it must not do. A
+/// closure is a sink of events alone.
+pub trait Sink {
+    /// Events are about to be read, after which the threads that made them go on. The word of
+    /// [`InHand`] is raised.
+    fn before_read(&self) {}
+    /// An event, in order.
+    fn event(&self, event: &Event);
+    /// The events that were read have all been told.
+    fn after_read(&self) {}
+}
+
+impl<F: Fn(&Event)> Sink for F {
+    fn event(&self, event: &Event) {
+        self(event);
+    }
+}
+
 impl Watcher {
-    /// Starts the thread. `sink` is called there for each event, in order; see the module for
-    /// what it must not do.
+    /// Starts the thread that tells `sink`.
     ///
     /// # Errors
     /// [`Unavailable`] with what that means and the command that would allow it.
-    pub fn new(sink: impl Fn(&Event) + Send + 'static) -> Result<Self, Unavailable> {
+    pub fn new(sink: impl Sink + Send + 'static) -> Result<Self, Unavailable> {
         let unavailable = |source| Unavailable { source };
         let fd = uffd::open().map_err(unavailable)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -402,7 +420,7 @@ impl Drop for Watcher {
 }
 
 /// The event thread. Allocates nothing while it listens.
-fn listen(inner: &Inner, fd: OwnedFd, stop: &OwnedFd, sink: impl Fn(&Event)) {
+fn listen(inner: &Inner, fd: OwnedFd, stop: &OwnedFd, sink: impl Sink) {
     loop {
         let mut fds = [PollFd::new(&fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -412,12 +430,14 @@ fn listen(inner: &Inner, fd: OwnedFd, stop: &OwnedFd, sink: impl Fn(&Event)) {
         let [events, ended] = fds.map(|fd| !fd.revents().is_empty());
         if events {
             let _raised = Raised::new(&inner.in_hand.0);
+            sink.before_read();
             uffd::read_events(fd.as_raw_fd(), |event| {
                 if event.kind != EventKind::Discarded {
                     inner.gone.leave(&event.range);
                 }
-                sink(event);
+                sink.event(event);
             });
+            sink.after_read();
         }
         if ended {
             break;
