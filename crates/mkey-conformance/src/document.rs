@@ -75,8 +75,8 @@ fn page(device: &str, results: &Results) -> String {
     let all: usize = SECTIONS.iter().map(|section| section.rules.len()).sum();
     let _ = write!(
         page,
-        "Of {all} rules {holds} hold, {broken} are broken, {lacks} are about what the device does\n\
-         not offer, {inapplicable} do not apply, {waits} wait.\n\n"
+        "Of {all} rules {holds} hold, {broken} are broken, {lacks} are about what the device lacks,\n\
+         {inapplicable} do not apply, {waits} wait.\n\n"
     );
     page.push_str(body.trim_end());
     page.push('\n');

@@ -1,18 +1,13 @@
-//! Two connected queue pairs with all that they need, and what a test does with them.
+//! Devices under test, and one end of a connection with all that it needs.
 
-use crate::memory::{Memory, PAGE};
-use mkey_core::address::{HostAddr, IoAddr};
+use crate::memory::Memory;
 use mkey_core::data_plane::{CompletionQueue, DataPlane, PostError, QueuePair, SharedReceive};
-use mkey_core::device::{
-    AhAttr, CqHandle, Device, MrInfo, MrSpec, PdHandle, QpHandle, QpInfo, SrqHandle,
-};
-use mkey_core::error::Result;
+use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, QpInfo, SrqHandle};
 use mkey_core::event::AsyncEvent;
-use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
 use mkey_core::status::{WcOpcode, WcStatus};
-use mkey_core::work::{Completion, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge, UdDest};
+use mkey_core::work::{Completion, Payload, RecvWr, SendOp, SendWr, Sge, UdDest};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +72,8 @@ pub struct Config {
     pub signal_all: bool,
     /// Both sides take receives from a shared queue of their own.
     pub srq: bool,
+    /// The shared queues are of another protection domain than the queue pairs.
+    pub srq_apart: bool,
 }
 
 impl Config {
@@ -97,6 +94,7 @@ impl Config {
             cq_depth: 256,
             signal_all: false,
             srq: false,
+            srq_apart: false,
         }
     }
 }
@@ -115,7 +113,34 @@ pub struct Station<'s, S: Subject> {
     kept: Mutex<Vec<Arc<Memory>>>,
 }
 
-impl<S: Subject> Station<'_, S> {
+impl<'s, S: Subject> Station<'s, S> {
+    /// A device that was just opened.
+    pub(crate) fn new(subject: &'s S, device: Arc<S::Device>) -> Self {
+        Self { subject, device, events: Mutex::default(), kept: Mutex::default() }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &S::Device {
+        &self.device
+    }
+
+    /// Keeps memory until the device is closed.
+    pub(crate) fn keep(&self, memory: Arc<Memory>) {
+        locked(&self.kept).push(memory);
+    }
+
+    /// Forgets the events of a queue pair so far.
+    #[track_caller]
+    pub(crate) fn forget_events(&self, of: QpHandle) {
+        self.events();
+        locked(&self.events).retain(|event| !concerns(event, of));
+    }
+
+    /// Lets time go on.
+    pub fn pass(&self, time: Duration) {
+        self.subject.pass(&self.device, time);
+    }
+
     /// Lets time go on until `found` finds something; fails after a while.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
@@ -125,7 +150,7 @@ impl<S: Subject> Station<'_, S> {
                 return found;
             }
             assert!(waited < LIMIT, "{what} did not come within {LIMIT:?}");
-            self.subject.pass(&self.device, STEP);
+            self.pass(STEP);
             waited += STEP;
         }
     }
@@ -143,6 +168,31 @@ impl<S: Subject> Station<'_, S> {
     }
 }
 
+/// Of a test that fails, the device's own words on what it refused last are worth having.
+impl<S: Subject> Drop for Station<'_, S> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(refusals) = self.device.refusals()
+        {
+            for report in refusals.iter().rev().take(3) {
+                eprintln!("refused by {}: {report:?}", self.device.name());
+            }
+        }
+    }
+}
+
+/// Whether an event is about a queue pair.
+fn concerns(event: &AsyncEvent, qp: QpHandle) -> bool {
+    match *event {
+        AsyncEvent::QpFatal(of)
+        | AsyncEvent::QpReqErr(of)
+        | AsyncEvent::QpAccessErr(of)
+        | AsyncEvent::SqDrained(of)
+        | AsyncEvent::QpLastWqeReached(of) => of == qp,
+        _ => false,
+    }
+}
+
 /// A completion queue of one side.
 pub struct Queue<C> {
     /// Names it in verbs.
@@ -153,7 +203,9 @@ pub struct Queue<C> {
 }
 
 impl<C: CompletionQueue> Queue<C> {
-    fn next(&self) -> Option<Completion> {
+    /// The next completion, if there is one by now.
+    #[track_caller]
+    pub fn next(&self) -> Option<Completion> {
         let mut taken = locked(&self.taken);
         if taken.is_empty() {
             let mut into = [NOTHING; 16];
@@ -182,6 +234,8 @@ pub const NOTHING: Completion = Completion {
 pub struct Shared<Q> {
     /// Names it in verbs.
     pub handle: SrqHandle,
+    /// Its protection domain.
+    pub pd: PdHandle,
     /// Its data plane.
     pub srq: Q,
 }
@@ -209,7 +263,7 @@ pub struct Side<'s, S: Subject> {
 
 impl<'s, S: Subject> Side<'s, S> {
     #[track_caller]
-    fn new(station: &Arc<Station<'s, S>>, pd: PdHandle, config: &Config) -> Self {
+    pub(crate) fn new(station: &Arc<Station<'s, S>>, pd: PdHandle, config: &Config) -> Self {
         let device = &station.device;
         let queue = || {
             let handle = device.create_cq(config.cq_depth, None).expect("create_cq");
@@ -218,9 +272,10 @@ impl<'s, S: Subject> Side<'s, S> {
         };
         let (sends, recvs) = (queue(), queue());
         let shared = config.srq.then(|| {
+            let pd = if config.srq_apart { device.alloc_pd().expect("alloc_pd") } else { pd };
             let handle =
                 device.create_srq(pd, config.max_recv_wr, config.max_sge).expect("create_srq");
-            Shared { handle, srq: device.srq(handle).expect("the queue's data plane") }
+            Shared { handle, pd, srq: device.srq(handle).expect("the queue's data plane") }
         });
         let init = QpInit {
             kind: config.kind,
@@ -254,65 +309,6 @@ impl<'s, S: Subject> Side<'s, S> {
     #[track_caller]
     pub fn new_pd(&self) -> PdHandle {
         self.device().alloc_pd().expect("alloc_pd")
-    }
-
-    // Memory.
-
-    /// Keeps memory until the device is closed.
-    pub fn keep(&self, memory: Memory) -> Arc<Memory> {
-        let memory = Arc::new(memory);
-        locked(&self.station.kept).push(Arc::clone(&memory));
-        memory
-    }
-
-    /// Registers what `spec` says.
-    pub fn try_reg(&self, pd: PdHandle, spec: &MrSpec) -> Result<MrInfo> {
-        // SAFETY: specs name memory of `keep`, which outlives the device and is only accessed
-        // volatile, or addresses where nothing is mapped, which a device has to refuse.
-        unsafe { self.device().reg_mr(pd, spec) }
-    }
-
-    /// A region of `length` bytes with a page of margin on both sides, in the queue pair's domain.
-    #[track_caller]
-    pub fn mr(&self, length: usize, rights: Rights) -> Mr {
-        self.mr_in(self.pd, length, rights, None)
-    }
-
-    /// The same with an I/O address of its own.
-    #[track_caller]
-    pub fn mr_at(&self, length: usize, rights: Rights, iova: u64) -> Mr {
-        self.mr_in(self.pd, length, rights, Some(iova))
-    }
-
-    /// The same in any protection domain.
-    #[track_caller]
-    pub fn mr_in(&self, pd: PdHandle, length: usize, rights: Rights, iova: Option<u64>) -> Mr {
-        let memory = self.keep(Memory::filled(length.div_ceil(PAGE) + 2));
-        self.mr_over(pd, &memory, PAGE, length, rights, iova)
-    }
-
-    /// A region over `length` bytes of `memory` from `offset`.
-    #[track_caller]
-    pub fn mr_over(
-        &self,
-        pd: PdHandle,
-        memory: &Arc<Memory>,
-        offset: usize,
-        length: usize,
-        rights: Rights,
-        iova: Option<u64>,
-    ) -> Mr {
-        let address = memory.address() + offset as u64;
-        let spec = MrSpec {
-            address: HostAddr(address),
-            length: length as u64,
-            iova: iova.map(IoAddr),
-            rights,
-        };
-        let info = self.try_reg(pd, &spec).expect("reg_mr");
-        let zero_based = rights.contains(Rights::ZERO_BASED);
-        let base = iova.unwrap_or(if zero_based { 0 } else { address });
-        Mr { memory: Arc::clone(memory), offset, length, base, info, pd }
     }
 
     // Work.
@@ -408,7 +404,7 @@ impl<'s, S: Subject> Side<'s, S> {
     /// Lets time go on and looks that nothing completes on either queue.
     #[track_caller]
     pub fn quiet(&self) {
-        self.station.subject.pass(self.device(), QUIET);
+        self.station.pass(QUIET);
         assert_eq!(self.sends.next(), None, "a send completed");
         assert_eq!(self.recvs.next(), None, "a receive completed");
     }
@@ -436,18 +432,7 @@ impl<'s, S: Subject> Side<'s, S> {
     /// The events about this queue pair so far.
     #[track_caller]
     pub fn events(&self) -> Vec<AsyncEvent> {
-        self.station.events().into_iter().filter(|event| self.concerns(event)).collect()
-    }
-
-    fn concerns(&self, event: &AsyncEvent) -> bool {
-        match *event {
-            AsyncEvent::QpFatal(qp)
-            | AsyncEvent::QpReqErr(qp)
-            | AsyncEvent::QpAccessErr(qp)
-            | AsyncEvent::SqDrained(qp)
-            | AsyncEvent::QpLastWqeReached(qp) => qp == self.qp.handle,
-            _ => false,
-        }
+        self.station.events().into_iter().filter(|event| concerns(event, self.qp.handle)).collect()
     }
 
     /// Waits for an event of this side's device.
@@ -510,217 +495,5 @@ impl<'s, S: Subject> Side<'s, S> {
             max_rd_atomic: rc.then_some(self.config.max_rd_atomic),
             ..QpModify::default()
         });
-    }
-}
-
-/// Two connected queue pairs. By custom `a` asks and `b` answers.
-pub struct Pair<'s, S: Subject> {
-    /// The requester.
-    pub a: Side<'s, S>,
-    /// The responder.
-    pub b: Side<'s, S>,
-}
-
-impl<'s, S: Subject> Pair<'s, S> {
-    /// Reliable connected.
-    #[track_caller]
-    pub fn rc(subject: &'s S) -> Self {
-        Self::new(subject, &Config::new(QpKind::Rc))
-    }
-
-    /// Unreliable connected.
-    #[track_caller]
-    pub fn uc(subject: &'s S) -> Self {
-        Self::new(subject, &Config::new(QpKind::Uc))
-    }
-
-    /// Unreliable datagram, each the other's destination.
-    #[track_caller]
-    pub fn ud(subject: &'s S) -> Self {
-        Self::new(subject, &Config::new(QpKind::Ud))
-    }
-
-    /// Reliable connected, with a change to the usual configuration.
-    #[track_caller]
-    pub fn rc_with(subject: &'s S, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(QpKind::Rc);
-        change(&mut config);
-        Self::new(subject, &config)
-    }
-
-    /// Opens devices and connects a pair on them.
-    #[track_caller]
-    pub fn new(subject: &'s S, config: &Config) -> Self {
-        let (a, b) = subject.open();
-        let same = Arc::ptr_eq(&a, &b);
-        let station = |device| {
-            Arc::new(Station { subject, device, events: Mutex::default(), kept: Mutex::default() })
-        };
-        let at_a = station(a);
-        let at_b = if same { Arc::clone(&at_a) } else { station(b) };
-        let pd_a = at_a.device.alloc_pd().expect("alloc_pd");
-        let pd_b = at_b.device.alloc_pd().expect("alloc_pd");
-        Self::connected(Side::new(&at_a, pd_a, config), Side::new(&at_b, pd_b, config))
-    }
-
-    /// Another pair on the same devices and in the same protection domains.
-    #[track_caller]
-    pub fn beside(&self) -> Self {
-        self.in_domains(self.a.pd, self.b.pd)
-    }
-
-    /// Another pair on the same devices, in protection domains of its own.
-    #[track_caller]
-    pub fn apart(&self) -> Self {
-        self.in_domains(self.a.new_pd(), self.b.new_pd())
-    }
-
-    #[track_caller]
-    fn in_domains(&self, pd_a: PdHandle, pd_b: PdHandle) -> Self {
-        Self::connected(
-            Side::new(&self.a.station, pd_a, &self.a.config),
-            Side::new(&self.b.station, pd_b, &self.b.config),
-        )
-    }
-
-    #[track_caller]
-    fn connected(a: Side<'s, S>, b: Side<'s, S>) -> Self {
-        let pair = Self { a, b };
-        pair.connect();
-        pair
-    }
-
-    /// Both from RESET to RTS.
-    #[track_caller]
-    fn connect(&self) {
-        for (side, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
-            side.to_init();
-            side.to_rtr(peer);
-        }
-        for side in [&self.a, &self.b] {
-            side.to_rts();
-        }
-    }
-
-    /// Both through ERR and RESET back to RTS (R-ERR-08); completions not yet taken are dropped, and
-    /// the events so far forgotten.
-    #[track_caller]
-    pub fn restate(&self) {
-        for side in [&self.a, &self.b] {
-            side.go(QpState::Err);
-        }
-        for side in [&self.a, &self.b] {
-            side.go(QpState::Reset);
-            while side.sends.next().is_some() {}
-            while side.recvs.next().is_some() {}
-            side.station.events();
-            locked(&side.station.events).retain(|event| !side.concerns(event));
-        }
-        self.connect();
-    }
-
-    /// A message each way arrives whole: the pair works.
-    #[track_caller]
-    pub fn works(&self) {
-        let grh = if self.a.config.kind == QpKind::Ud { 40 } else { 0 };
-        for (from, to) in [(&self.a, &self.b), (&self.b, &self.a)] {
-            let source = from.mr(PAGE, Rights::empty());
-            let sink = to.mr(PAGE, Rights::LOCAL_WRITE);
-            let recv = to.recv(&[sink.sge(0, 100 + grh)]);
-            let sent = from.run(SendOp::Send, &[source.sge(7, 100)]);
-            assert_eq!(sent.status, WcStatus::Success, "a plain SEND failed");
-            let received = to.received();
-            assert_eq!((received.wr_id, received.status), (recv, WcStatus::Success));
-            assert_eq!(sink.bytes(grh as usize, 100), source.bytes(7, 100));
-        }
-    }
-}
-
-/// A registered region of test memory.
-#[derive(Clone, Debug)]
-pub struct Mr {
-    /// Where its bytes are.
-    pub memory: Arc<Memory>,
-    /// Where in `memory` it begins.
-    pub offset: usize,
-    /// Its length in bytes.
-    pub length: usize,
-    /// The I/O address of its first byte.
-    pub base: u64,
-    /// Its keys and handle.
-    pub info: MrInfo,
-    /// Its protection domain.
-    pub pd: PdHandle,
-}
-
-impl Mr {
-    /// The address of the byte at `offset`, before and past the region as well.
-    pub fn at(&self, offset: i64) -> IoAddr {
-        IoAddr(self.base.wrapping_add_signed(offset))
-    }
-
-    /// A local entry of `length` bytes from `offset`.
-    pub fn sge(&self, offset: i64, length: u32) -> Sge {
-        Sge { address: self.at(offset), length, lkey: self.info.lkey }
-    }
-
-    /// The same under another key.
-    pub fn sge_by(&self, key: Key, offset: i64, length: u32) -> Sge {
-        Sge { address: self.at(offset), length, lkey: Lkey(key) }
-    }
-
-    /// The remote address of the byte at `offset`.
-    pub fn remote(&self, offset: i64) -> RemoteAddr {
-        RemoteAddr { address: self.at(offset), rkey: self.info.rkey }
-    }
-
-    /// The same under another key.
-    pub fn remote_by(&self, key: Key, offset: i64) -> RemoteAddr {
-        RemoteAddr { address: self.at(offset), rkey: Rkey(key) }
-    }
-
-    /// Its local key.
-    pub fn lkey(&self) -> Key {
-        self.info.lkey.0
-    }
-
-    /// Its remote key.
-    pub fn rkey(&self) -> Key {
-        self.info.rkey.0
-    }
-
-    /// `length` bytes from `offset` as they are now.
-    #[track_caller]
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
-        let start = self.offset + offset;
-        self.memory.bytes(start..start + length)
-    }
-
-    /// Writes bytes at `offset`.
-    #[track_caller]
-    pub fn set(&self, offset: usize, bytes: &[u8]) {
-        self.memory.set(self.offset + offset, bytes);
-    }
-
-    /// The 8 bytes at `offset` as the processor reads them.
-    #[track_caller]
-    pub fn word(&self, offset: usize) -> u64 {
-        let mut word = [0; 8];
-        word.copy_from_slice(&self.bytes(offset, 8));
-        u64::from_ne_bytes(word)
-    }
-
-    /// Checks that `bytes` came to be at `offset` and that no other byte of the memory, margins
-    /// included, has changed.
-    #[track_caller]
-    pub fn holds(&self, offset: usize, bytes: &[u8]) {
-        self.memory.expect(self.offset + offset, bytes);
-        self.memory.check();
-    }
-
-    /// Checks that no byte of the memory, margins included, has changed.
-    #[track_caller]
-    pub fn untouched(&self) {
-        self.memory.check();
     }
 }

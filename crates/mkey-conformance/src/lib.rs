@@ -3,8 +3,9 @@
 //!
 //! * [`matrix`]: all the rules, in a line each, and for those without a test the reason.
 //! * [`rules`]: the tests, a file for each section. [`registry`]: what a test is, as data.
-//! * [`fixture`]: two connected queue pairs with all that they need, and what a test does with
-//!   them. [`expect`]: the sets of consequences that rules name. [`memory`]: test memory, every
+//! * [`fixture`]: devices under test, and one end of a connection with all that it needs.
+//!   [`pair`]: two of them, connected. [`region`], [`objects`]: what is registered and bound.
+//!   [`expect`]: the sets of consequences that rules name. [`memory`]: test memory, every
 //!   byte of which is accounted for.
 //! * [`document`]: the page of results. [`soft`]: the software RNIC as a subject.
 //! * [`model`]: the rules once more, as naively as can be, beside the protection engine.
@@ -21,6 +22,8 @@ pub mod matrix;
 pub mod memory;
 pub mod model;
 pub mod objects;
+pub mod pair;
+pub mod region;
 pub mod registry;
 pub mod rules;
 pub mod soft;

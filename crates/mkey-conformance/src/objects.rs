@@ -1,7 +1,8 @@
 //! Re-registration, memory windows and fast registrations in tests.
 
 use crate::expect::Expect;
-use crate::fixture::{Mr, Side, Subject};
+use crate::fixture::{Side, Subject};
+use crate::region::Mr;
 use mkey_core::address::IoAddr;
 use mkey_core::device::{Device, MrChange, MrInfo, MwInfo, MwKind, PdHandle, ReregError};
 use mkey_core::key::{Key, Lkey, Rkey};

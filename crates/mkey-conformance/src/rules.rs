@@ -15,6 +15,7 @@ pub mod registration;
 pub mod remote_access;
 pub mod rereg;
 pub mod window;
+pub mod window_bind;
 pub mod window_use;
 
 /// All rule tests, in the order of the matrix.
@@ -27,6 +28,7 @@ pub fn all<S: Subject>() -> Vec<RuleTest<S>> {
         local::tests(),
         atomics::tests(),
         window::tests(),
+        window_bind::tests(),
         window_use::tests(),
         invalidate::tests(),
         fast_mr::tests(),

@@ -55,6 +55,7 @@ const MUST_HAPPEN: &[&str] = &[
     "churn",
     "pending change",
     "held while pending",
+    "pages gone while pending",
     "bind",
     "bind: Key(UnknownIndex",
     "bind: Key(StaleVariant",
@@ -106,7 +107,6 @@ fn the_engine_answers_as_the_rules_do() {
     let config = Config {
         cases: u32::try_from(cases).expect("fewer than 2^32 cases"),
         failure_persistence: None,
-        max_shrink_iters: 3_000,
         ..Config::default()
     };
     let input = (any::<u8>(), vec(any::<[u8; BLOCK]>(), 1..2 * EACH)).prop_map(|(size, blocks)| {

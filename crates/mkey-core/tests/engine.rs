@@ -298,3 +298,89 @@ fn a_fault_of_an_earlier_translation_marks_no_page() {
     let again = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8);
     assert!(matches!(again, Err(Denied::Fault(_))), "{again:?}");
 }
+
+/// A region whose re-registration is pending, while its first page is taken away.
+fn detached_while_pending(bed: &mut Bed, backing: Backing, at: u64) -> (Registered, Change) {
+    let what = Registration { iova: IoAddr(at), length: 0x2000, rights: ALL, backing };
+    let mr = bed.engine.register(PD, &what).unwrap();
+    if let Err(Denied::Fault(fault)) = bed.segments(mr.rkey.0, Want::RemoteRead, at, 0x2000) {
+        assert!(bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
+    }
+    let access = Access {
+        key: mr.rkey.0,
+        pd: PD,
+        qp: QP.qp,
+        address: IoAddr(at),
+        length: 8,
+        want: Want::RemoteRead,
+    };
+    let guard = bed.engine.open(&mut bed.executor.source, &access).unwrap();
+    let remap = Remap { rights: Some(Rights::REMOTE_READ), ..Remap::default() };
+    let mut change = bed.engine.reregister(mr.id, &remap).unwrap();
+    assert_eq!(bed.engine.finish(&mut change), Progress::Pending);
+    let page = HostRange { start: HostAddr(at), len: 0x1000 };
+    assert_eq!(bed.engine.detach(page, DetachCause::Unmapped, Duration::ZERO), 1);
+    drop(guard);
+    (mr, change)
+}
+
+#[test]
+fn pages_taken_away_while_a_region_is_changed_are_missed_after() {
+    let mut bed = Bed::new();
+    let plain = Backing::Plain { host: HostAddr(0x10000) };
+    let (mr, change) = detached_while_pending(&mut bed, plain, 0x10000);
+    bed.done(change);
+    let refused = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10000, 8).unwrap_err();
+    assert!(matches!(refused, Denied::Refused(Refusal::Detached { .. })), "{refused:?}");
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x11000, 8).is_ok());
+
+    let on_demand = Backing::OnDemand { host: HostAddr(0x40000), page_shift: 12 };
+    let (mr, change) = detached_while_pending(&mut bed, on_demand, 0x40000);
+    bed.done(change);
+    let refused = bed.segments(mr.rkey.0, Want::RemoteRead, 0x40000, 8).unwrap_err();
+    assert!(matches!(refused, Denied::Fault(_)), "{refused:?}");
+    assert!(bed.segments(mr.rkey.0, Want::RemoteRead, 0x41000, 8).is_ok());
+}
+
+#[test]
+fn scatter_lists_of_any_room_do_not_meet() {
+    let mut bed = Bed::new();
+    let regions = [bed.region(0x10000, 4096), bed.region(0x40000, 4096)];
+    for room in 1..=24u32 {
+        // Parents in turn, so that each entry holds one.
+        let entries: Vec<_> = (0..room)
+            .map(|at| {
+                let region = regions[at as usize % 2];
+                let base = [0x10000, 0x40000][at as usize % 2];
+                Sge { address: IoAddr(base + u64::from(at)), length: 1, lkey: region.lkey }
+            })
+            .collect();
+        let lists: Vec<_> =
+            (0..6).map(|_| bed.engine.allocate_fast_mr(PD, room).unwrap()).collect();
+        for fast in lists.iter().rev().chain(&lists) {
+            let key = fast.rkey.0;
+            if bed.segments(key, Want::RemoteRead, 0, 1).is_ok() {
+                let change = bed.engine.invalidate(QP, key).unwrap();
+                bed.done(change);
+            }
+            let reg = RegMr { key, iova: IoAddr(0), rights: ALL, entries: &entries };
+            let change = bed.engine.fast_register(QP, &reg).unwrap();
+            bed.done(change);
+        }
+        let expected: Vec<_> = entries.iter().map(|sge| (sge.address.0, 1)).collect();
+        for fast in &lists {
+            let got = bed.segments(fast.rkey.0, Want::RemoteRead, 0, u64::from(room));
+            assert_eq!(got.as_ref(), Ok(&expected), "room {room}");
+        }
+        let held = ObjectError::Held { by: 6 * room.div_ceil(2) };
+        assert_eq!(bed.engine.deregister(regions[0].id).unwrap_err(), held);
+        for fast in &lists {
+            let change = bed.engine.deregister(fast.id).unwrap();
+            bed.done(change);
+        }
+    }
+    for region in regions {
+        let change = bed.engine.deregister(region.id).unwrap();
+        bed.done(change);
+    }
+}

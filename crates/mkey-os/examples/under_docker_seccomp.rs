@@ -3,11 +3,19 @@
 //!
 //! Exit status: the command's; 125 if it could not be confined or started, as `docker run` does.
 
-use mkey_os::confine;
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
+#[cfg(target_arch = "x86_64")]
+use {
+    mkey_os::confine, std::ffi::OsString, std::os::unix::process::CommandExt, std::process::Command,
+};
 
+#[cfg(not(target_arch = "x86_64"))]
+fn main() -> ExitCode {
+    eprintln!("under_docker_seccomp: the profile is written for x86-64 only");
+    ExitCode::from(125)
+}
+
+#[cfg(target_arch = "x86_64")]
 fn main() -> ExitCode {
     // Only on failure does it come back.
     let Err(message) = confined_exec(std::env::args_os().skip(1));
@@ -15,6 +23,7 @@ fn main() -> ExitCode {
     ExitCode::from(125)
 }
 
+#[cfg(target_arch = "x86_64")]
 fn confined_exec(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Result<std::convert::Infallible, String> {

@@ -151,15 +151,14 @@ pub struct RestoreHandle {
 /// [`ReserveError`]; the pool is then as before.
 pub fn reserve(page_size: usize, more: u64) -> Result<Reservation, ReserveError> {
     let path = folder(Path::new("/sys/kernel/mm/hugepages"), page_size).join("nr_hugepages");
-    let before = read_count(&path).ok_or(ReserveError::NoSuchSize { page_size })?;
-    let pages = before.saturating_add(more);
-    let refused = |error: std::io::Error| ReserveError::Refused {
-        path: path.clone(),
-        pages,
-        errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
-    };
-    fs::write(&path, pages.to_string()).map_err(refused)?;
-    let got = read_count(&path).unwrap_or(before).saturating_sub(before);
+    let seen = read_count(&path).ok_or(ReserveError::NoSuchSize { page_size })?;
+    let (before, after) =
+        change(&path, |now| now.saturating_add(more)).map_err(|error| ReserveError::Refused {
+            path: path.clone(),
+            pages: seen.saturating_add(more),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        })?;
+    let got = after.saturating_sub(before);
     let handle =
         RestoreHandle { path: Arc::new(path), page_size, held: Arc::new(AtomicU64::new(got)) };
     let reservation = Reservation { handle };
@@ -199,8 +198,8 @@ impl RestoreHandle {
         if held == 0 {
             return Ok(());
         }
-        let now = read_count(&self.path).ok_or(OsError::new(FILE, Errno::IO))?;
-        fs::write(self.path.as_path(), now.saturating_sub(held).to_string())
+        change(&self.path, |now| now.saturating_sub(held))
+            .map(drop)
             .map_err(|error| OsError::from_io(FILE, &error))
     }
 }
@@ -210,6 +209,17 @@ impl Drop for Reservation {
         // A refusal leaves the pages reserved; there is nobody to tell.
         let _ = self.handle.restore();
     }
+}
+
+/// Changes the size of a pool; returns it before and after. Others who do the same wait, as the
+/// file is locked between reading and writing.
+fn change(path: &Path, to: impl FnOnce(u64) -> u64) -> std::io::Result<(u64, u64)> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    let count = || read_count(path).ok_or(std::io::Error::from(Errno::IO));
+    let before = count()?;
+    fs::write(path, to(before).to_string())?;
+    Ok((before, count()?))
 }
 
 fn folder(root: &Path, page_size: usize) -> PathBuf {

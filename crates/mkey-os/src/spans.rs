@@ -6,6 +6,34 @@ use std::ops::Range;
 /// Names a span while somebody counts on it.
 pub(crate) type SpanId = u32;
 
+/// The spans one guard counts on; one, as a rule, which then costs no allocation.
+#[derive(Debug)]
+pub(crate) enum Ids {
+    None,
+    One(SpanId),
+    Many(Box<[SpanId]>),
+}
+
+impl Ids {
+    pub(crate) fn as_slice(&self) -> &[SpanId] {
+        match self {
+            Self::None => &[],
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+    }
+}
+
+impl From<Vec<SpanId>> for Ids {
+    fn from(ids: Vec<SpanId>) -> Self {
+        match *ids.as_slice() {
+            [] => Self::None,
+            [id] => Self::One(id),
+            _ => Self::Many(ids.into()),
+        }
+    }
+}
+
 /// A range that is kept as a whole, by `H`.
 #[derive(Debug)]
 pub(crate) struct Span<H> {

@@ -183,47 +183,68 @@ fn overlapping_towards_lower_addresses_is_a_move() {
     }
 }
 
+/// Words in the buffer that one thread copies to and another looks at.
+const WORDS: usize = 100;
+
+/// Copies a growing number to all words again and again, while another thread looks at the last
+/// word and at once at an earlier one; counts words seen torn and earlier words seen older.
+fn violations(copy: Copy, rounds: u32, enough: usize) -> usize {
+    let target: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let mut looks = 0usize;
+    let mut wrong = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut source = vec![0u8; (WORDS + 1) * 8];
+            for round in 1..=rounds {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // A source some bytes off makes loads straddle words.
+                let part = &mut source[(round & 7) as usize..][..WORDS * 8];
+                let word = (u64::from(!round) << 32) | u64::from(round);
+                part.chunks_exact_mut(8).for_each(|to| to.copy_from_slice(&word.to_ne_bytes()));
+                unsafe { copy(target.as_ptr() as *mut u8, part.as_ptr(), WORDS * 8) }.unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        // All zero before the first round.
+        let whole = |word: u64| word == 0 || (word >> 32) as u32 == !(word as u32);
+        while !stop.load(Ordering::Relaxed) {
+            let last = target[WORDS - 1].load(Ordering::Acquire);
+            let earlier = target[looks % (WORDS - 1)].load(Ordering::Acquire);
+            let older = (earlier as u32) < last as u32;
+            wrong += usize::from(!whole(last) || !whole(earlier) || older);
+            looks += 1;
+            if wrong >= enough {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    assert!(looks > 0);
+    wrong
+}
+
+/// The wrong order: the last word first.
+unsafe fn last_word_first(dst: *mut u8, src: *const u8, len: usize) -> Result<(), CopyFault> {
+    unsafe {
+        tolerant().copy(dst.add(len - 8), src.add(len - 8), 8)?;
+        tolerant().copy(dst, src, len - 8)
+    }
+}
+
+/// Torn words: byte by byte.
+unsafe fn byte_by_byte(dst: *mut u8, src: *const u8, len: usize) -> Result<(), CopyFault> {
+    (0..len).try_for_each(|i| unsafe { tolerant().copy(dst.add(i), src.add(i), 1) })
+}
+
 /// Who sees the last word sees everything before it, and no aligned word is ever seen torn.
 #[test]
 fn words_are_whole_and_the_last_one_is_last() {
-    const WORDS: usize = 100;
-    const ROUNDS: u64 = 20_000;
-    let target: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-    let stop = AtomicBool::new(false);
-    let mut seen = 0u64;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut source = vec![0u64; WORDS + 1];
-            for round in 1..=ROUNDS {
-                source.fill((round & 0xff) * 0x0101_0101_0101_0101);
-                // A source one byte off makes every load straddle words.
-                unsafe {
-                    let src = source.as_ptr().cast::<u8>().add((round & 7) as usize);
-                    tolerant().copy(target.as_ptr() as *mut u8, src, WORDS * 8)
-                }
-                .unwrap();
-                if round.is_multiple_of(64) {
-                    std::thread::yield_now();
-                }
-            }
-            stop.store(true, Ordering::Release);
-        });
-        let whole = |word: u64| word.to_ne_bytes().iter().all(|&b| b == word as u8);
-        while !stop.load(Ordering::Acquire) {
-            let last = target[WORDS - 1].load(Ordering::Acquire);
-            assert!(whole(last), "torn {last:#x}");
-            // Read backwards: every earlier word must be at least as new. The low byte repeats
-            // after 256 rounds, so compare distances on that circle.
-            for word in target[..WORDS - 1].iter().rev() {
-                let value = word.load(Ordering::Acquire);
-                assert!(whole(value), "torn {value:#x}");
-                let ahead = (value as u8).wrapping_sub(last as u8);
-                assert!(ahead < 250, "an earlier word is older than the last one: {ahead}");
-            }
-            seen += 1;
-        }
-    });
-    assert!(seen > 0);
+    assert_eq!(violations(by_fix_up, 100_000, 1), 0);
+    // The same look must catch copies that break the order.
+    assert_eq!(violations(last_word_first, u32::MAX, 10), 10);
+    assert_eq!(violations(byte_by_byte, u32::MAX, 10), 10);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn shared_memory_and_huge_pages_can_be_watched() {
         let _guard = watcher.watch(whole(&shared)).unwrap();
         shared.unmap(2, 1);
         assert_eq!(seen_of(&watcher, &seen, &whole(&shared)).len(), 1);
-        match mkey_os::hugepages::reserve(2 << 20, 1) {
+        match mkey_os::hugepages::reserve(2 << 20, 4) {
             Ok(_reservation) => {
                 use mkey_os::mapping::{Mapping, PageKind};
                 let huge = Mapping::new(2 << 20, PageKind::Huge2M).unwrap();

@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 /// The inside of a device.
 pub(crate) struct Core {
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// The last serial number given to a domain or queue pair.
     pub(crate) serial: AtomicU32,
     pub(crate) next_qp_num: AtomicU32,
+    /// The clock when the device was opened.
+    pub(crate) opened: Duration,
 }
 
 /// The objects by handle.
@@ -63,7 +66,12 @@ impl Core {
     /// Notes a refusal; its number for `Completion::vendor_err`.
     #[cold]
     pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
-        self.refusals.record(self.timers.now(), qp_num, request, why)
+        self.refusals.record(self.age(), qp_num, request, why)
+    }
+
+    /// Time since the device was opened.
+    pub(crate) fn age(&self) -> Duration {
+        self.timers.now().saturating_sub(self.opened)
     }
 
     /// Lets the device's timers go on, from a thread that posts or polls.
@@ -90,8 +98,34 @@ impl Core {
 
     /// Makes something a member of a domain.
     #[inline]
-    pub(crate) fn join(&self, pd: PdHandle, kind: Object) -> Option<PdUse> {
-        lock(&self.objects.pds).get(pd.0).map(|pd| PdUse::new(pd, kind))
+    pub(crate) fn join(&self, pd: PdHandle) -> Option<PdUse> {
+        lock(&self.objects.pds).get(pd.0).map(PdUse::new)
+    }
+
+    /// What belongs to a domain, in words.
+    #[cold]
+    pub(crate) fn members(&self, pd: PdId) -> String {
+        let (regions, windows) = self.registrations.members(pd);
+        let qps = lock(&self.objects.qps).iter().filter(|qp| qp.pd == pd).count();
+        let srqs = lock(&self.objects.srqs).iter().filter(|srq| srq.pd == pd).count();
+        let ahs = self.objects.ahs.read().unwrap_or_else(PoisonError::into_inner);
+        let ahs = ahs.iter().filter(|ah| ah.pd.id() == pd).count();
+        let counts = [
+            (regions, Object::Mr),
+            (windows, Object::Mw),
+            (qps, Object::Qp),
+            (srqs, Object::Srq),
+            (ahs, Object::Ah),
+        ];
+        let words: Vec<_> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, kind)| format!("{count} {kind}{}", if *count > 1 { "s" } else { "" }))
+            .collect();
+        match words.is_empty() {
+            true => "an object that another thread is creating or destroying".to_owned(),
+            false => words.join(", "),
+        }
     }
 
     /// Atomics on words that no CPU atomic can change take turns, over all devices.
@@ -112,23 +146,25 @@ thread_local! {
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` with the calling thread's executor slot.
+/// Runs `work` with the calling thread's executor slot. It returns nothing, so that no result is
+/// moved about on the way.
 #[inline]
-pub(crate) fn with_executor<R>(work: impl FnOnce(&mut Executor) -> R) -> R {
+pub(crate) fn with_executor(work: impl FnOnce(&mut Executor)) {
     let mut work = Some(work);
-    let done = EXECUTOR.try_with(|own| {
-        let mut own = own.try_borrow_mut().ok()?;
+    // Fails if the thread is ending and its slot is gone.
+    let _ = EXECUTOR.try_with(|own| {
+        // Fails in a call from within a call.
+        let Ok(mut own) = own.try_borrow_mut() else { return };
         let executor = match &mut *own {
             Some(executor) => executor,
             none => none.insert(enter()),
         };
-        work.take().map(|work| work(executor))
+        if let Some(work) = work.take() {
+            work(executor);
+        }
     });
-    match (done, work) {
-        (Ok(Some(result)), _) => result,
-        // The thread is ending and its slot is gone, or this is a call from within a call.
-        (_, Some(work)) => work(&mut enter()),
-        (_, None) => unreachable!("the work was taken, so it was done"),
+    if let Some(work) = work {
+        work(&mut enter());
     }
 }
 

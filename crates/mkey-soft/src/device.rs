@@ -1,7 +1,7 @@
 //! The device: the control plane.
 
 use crate::completion::Cq;
-use crate::core::{Core, Objects, announce_qp, executors};
+use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
 use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
@@ -61,7 +61,7 @@ impl SoftDevice {
             return Err(fail(Reason::Argument { what, value, allowed: "1 to 2^24 - 1" }));
         }
         let tolerant = mkey_os::copy::install()
-            .map_err(|_| fail(Reason::System { call: "sigaction", errno: 0 }))?;
+            .map_err(|error| fail(Reason::System { call: "sigaction", errno: errno_of(&error) }))?;
         let seed = options.seed.unwrap_or_else(random);
         let config = EngineConfig { max_keys: options.max_keys, seed };
         let core = Core {
@@ -75,6 +75,7 @@ impl SoftDevice {
             watch: OnceLock::new(),
             objects: Objects::default(),
             serial: AtomicU32::new(0),
+            opened: options.clock.now(),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
             options,
         };
@@ -107,8 +108,8 @@ impl SoftDevice {
         self.find(verb, Object::Qp, qp.0, &self.core.objects.qps)
     }
 
-    fn join(&self, verb: &'static str, pd: PdHandle, kind: Object) -> Result<PdUse> {
-        self.core.join(pd, kind).ok_or_else(|| unknown(verb, Object::Pd, pd.0))
+    fn join(&self, verb: &'static str, pd: PdHandle) -> Result<PdUse> {
+        self.core.join(pd).ok_or_else(|| unknown(verb, Object::Pd, pd.0))
     }
 
     /// Takes an object out of its table unless others use it.
@@ -156,14 +157,24 @@ impl Drop for SoftDevice {
             qp.destroy();
         }
         core.registrations.close(core);
-        drop(lock(&core.objects.srqs).drain());
-        drop(lock(&core.objects.cqs).drain());
+        for srq in lock(&core.objects.srqs).drain() {
+            srq.retire();
+        }
+        for cq in lock(&core.objects.cqs).drain() {
+            cq.retire();
+        }
         for channel in lock(&core.objects.channels).drain() {
             channel.events.close();
         }
         core.objects.ahs.write().unwrap_or_else(PoisonError::into_inner).drain();
         core.events.close();
     }
+}
+
+/// The errno behind an error of the operating system; 0 if it tells none.
+fn errno_of(error: &dyn std::error::Error) -> i32 {
+    let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    cause.and_then(std::io::Error::raw_os_error).unwrap_or(0)
 }
 
 fn random() -> u64 {
@@ -269,32 +280,26 @@ impl Device for SoftDevice {
     }
 
     fn alloc_pd(&self) -> Result<PdHandle> {
-        let pd = Arc::new(Pd::new(PdId(self.serial())));
+        let pd = Arc::new(Pd { id: PdId(self.serial()) });
         let handle = lock(&self.core.objects.pds).insert(pd);
         handle.map(PdHandle).ok_or_else(|| table_full("alloc_pd", Object::Pd))
     }
 
     fn dealloc_pd(&self, pd: PdHandle) -> Result<()> {
         let mut pds = lock(&self.core.objects.pds);
-        let members = match pds.get(pd.0) {
-            None => return Err(unknown("dealloc_pd", Object::Pd, pd.0)),
-            Some(found) => found.members(),
-        };
-        match members {
-            None => {
-                pds.remove(pd.0);
-                Ok(())
-            }
-            Some(by) => {
-                let reason = Reason::InUse { object: Object::Pd, by: by.into() };
-                Err(Error::new("dealloc_pd", format_args!("handle {:#x}", pd.0), reason))
-            }
+        let found = pds.get(pd.0).ok_or_else(|| unknown("dealloc_pd", Object::Pd, pd.0))?;
+        if found.has_members() {
+            let by = self.core.members(found.id).into();
+            let reason = Reason::InUse { object: Object::Pd, by };
+            return Err(Error::new("dealloc_pd", format_args!("handle {:#x}", pd.0), reason));
         }
+        pds.remove(pd.0);
+        Ok(())
     }
 
     #[allow(unsafe_code)] // The caller's promise is kept for as long as the region lives.
     unsafe fn reg_mr(&self, pd: PdHandle, spec: &MrSpec) -> Result<MrInfo> {
-        let pd = self.join("reg_mr", pd, Object::Mr)?;
+        let pd = self.join("reg_mr", pd)?;
         self.core.registrations.register(&self.core, pd, spec)
     }
 
@@ -307,7 +312,7 @@ impl Device for SoftDevice {
         let pd = match change.pd {
             None => None,
             Some(pd) => Some(
-                self.join("rereg_mr", pd, Object::Mr)
+                self.join("rereg_mr", pd)
                     .map_err(|error| ReregError { error, state: ReregState::Unchanged })?,
             ),
         };
@@ -319,12 +324,12 @@ impl Device for SoftDevice {
     }
 
     fn alloc_null_mr(&self, pd: PdHandle) -> Result<MrInfo> {
-        let pd = self.join("alloc_null_mr", pd, Object::Mr)?;
+        let pd = self.join("alloc_null_mr", pd)?;
         self.core.registrations.allocate_null(&self.core, pd)
     }
 
     fn advise_mr(&self, pd: PdHandle, advice: Advice, flush: bool, sges: &[Sge]) -> Result<()> {
-        let pd = self.join("advise_mr", pd, Object::Mr)?;
+        let pd = self.join("advise_mr", pd)?;
         self.core.registrations.advise(&self.core, pd.id(), advice, flush, sges)
     }
 
@@ -333,7 +338,7 @@ impl Device for SoftDevice {
     }
 
     fn alloc_mw(&self, pd: PdHandle, kind: MwKind) -> Result<MwInfo> {
-        let pd = self.join("alloc_mw", pd, Object::Mw)?;
+        let pd = self.join("alloc_mw", pd)?;
         self.core.registrations.allocate_window(&self.core, pd, kind)
     }
 
@@ -342,7 +347,7 @@ impl Device for SoftDevice {
     }
 
     fn alloc_fast_mr(&self, pd: PdHandle, max_entries: u32) -> Result<MrInfo> {
-        let pd = self.join("alloc_mr", pd, Object::Mr)?;
+        let pd = self.join("alloc_mr", pd)?;
         self.core.registrations.allocate_fast(&self.core, pd, max_entries)
     }
 
@@ -409,7 +414,7 @@ impl Device for SoftDevice {
         let caps = &self.core.capabilities;
         in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
         in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
-        let pd = self.join(verb, pd, Object::Srq)?;
+        let pd = self.join(verb, pd)?;
         let make = |handle| {
             let handle = SrqHandle(handle);
             (Arc::new(Srq::new(handle, pd, max_wr, max_sge)), handle)
@@ -451,7 +456,7 @@ impl Device for SoftDevice {
         in_range(verb, "max_recv_sge", init.max_recv_sge, 0, caps.max_sge, sge)?;
         let inline = "at most the device's max_inline";
         in_range(verb, "max_inline", init.max_inline, 0, caps.max_inline, inline)?;
-        let pd = self.join(verb, pd, Object::Qp)?;
+        let pd = self.join(verb, pd)?;
         let objects = &self.core.objects;
         let cqs = lock(&objects.cqs);
         let cq = |cq: CqHandle| {
@@ -480,7 +485,10 @@ impl Device for SoftDevice {
             (qp, QpInfo { handle, qp_num: number })
         };
         let info = lock(&objects.qps).insert_with(make);
-        info.ok_or_else(|| table_full(verb, Object::Qp))
+        info.ok_or_else(|| {
+            forget_qp(gid, number);
+            table_full(verb, Object::Qp)
+        })
     }
 
     fn modify_qp(&self, qp: QpHandle, change: &QpModify) -> Result<()> {
@@ -506,7 +514,7 @@ impl Device for SoftDevice {
     fn create_ah(&self, pd: PdHandle, attr: &AhAttr) -> Result<AhHandle> {
         let verb = "create_ah";
         in_range(verb, "port", u32::from(attr.port), 1, 1, "1, the only one")?;
-        let pd = self.join(verb, pd, Object::Ah)?;
+        let pd = self.join(verb, pd)?;
         let mut ahs = self.core.objects.ahs.write().unwrap_or_else(PoisonError::into_inner);
         let handle = ahs.insert(Ah { pd, attr: *attr });
         handle.map(AhHandle).ok_or_else(|| table_full(verb, Object::Ah))

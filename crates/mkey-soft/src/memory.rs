@@ -16,7 +16,7 @@ use mkey_core::work::{RemoteAddr, Sge};
 use mkey_os::copy::{CopyFault, Installed, Side};
 
 /// A guard is held for no more than this, so that revoking waits for no more than this.
-const CHUNK: u64 = 64 << 10;
+pub(crate) const CHUNK: u64 = 64 << 10;
 
 /// Who accesses memory, and for what.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +136,7 @@ impl<'a> Cursor<'a> {
                     Ok(_) => break,
                     Err(denied) => denied,
                 };
-                match resolve(executor, &self.party, &access, denied) {
+                match resolve(executor, self.party.core, &access, denied) {
                     Err(refusal) if nic::serves(self.party.core, &refusal) => break,
                     resolved => resolved?,
                 }
@@ -164,16 +164,22 @@ pub(crate) fn transfer(
     target: &mut Cursor<'_>,
     length: u64,
 ) -> Result<(), Failed> {
-    let whole = target.is_one_chunk(length)
-        && match source {
-            Source::Bytes(_) => true,
-            Source::Memory(cursor) => cursor.is_one_chunk(length),
-        };
-    if !whole && length > 0 {
-        if let Source::Memory(cursor) = source {
-            cursor.check(executor, length).map_err(Failed::Source)?;
+    match source {
+        Source::Memory(cursor) if cursor.is_one_chunk(length) && target.is_one_chunk(length) => {
+            let (Some(from), Some(to)) = (cursor.next(length), target.next(length)) else {
+                return Ok(());
+            };
+            chunk(executor, cursor.party.core, &from, target.party.core, &to)?;
+            cursor.advance(length);
+            target.advance(length);
+            return Ok(());
         }
-        target.check(executor, length).map_err(Failed::Target)?;
+        Source::Memory(cursor) => {
+            cursor.check(executor, length).map_err(Failed::Source)?;
+            target.check(executor, length).map_err(Failed::Target)?;
+        }
+        Source::Bytes(_) if target.is_one_chunk(length) => {}
+        Source::Bytes(_) => target.check(executor, length).map_err(Failed::Target)?,
     }
     let mut left = length;
     while left > 0 {
@@ -185,14 +191,14 @@ pub(crate) fn transfer(
                 if now.is_empty() {
                     break;
                 }
-                nic::write(executor, &target.party, &to, now).map_err(Failed::Target)?;
+                nic::write(executor, target.party.core, &to, now).map_err(Failed::Target)?;
                 *bytes = later;
                 to.length
             }
             Source::Memory(cursor) => {
                 let Some(from) = cursor.next(to.length) else { break };
                 to.length = from.length;
-                chunk(executor, &cursor.party, &from, &target.party, &to)?;
+                chunk(executor, cursor.party.core, &from, target.party.core, &to)?;
                 cursor.advance(from.length);
                 from.length
             }
@@ -219,11 +225,11 @@ fn events_in_hand(core: &Core) -> bool {
 
 /// One chunk from memory to memory. Guards are never held while waiting for pages or events.
 #[inline]
-fn chunk(
+pub(crate) fn chunk(
     executor: &mut Executor,
-    from: &Party<'_>,
+    from: &Core,
     source: &Access,
-    to: &Party<'_>,
+    to: &Core,
     target: &Access,
 ) -> Result<(), Failed> {
     loop {
@@ -240,10 +246,10 @@ fn chunk(
             Attempt::Fault(fault) => return Err(refused_by_mmu(fault, source, target)),
         };
         return match failed {
-            Failed::Source(refusal) if nic::serves(from.core, &refusal) => {
+            Failed::Source(refusal) if nic::serves(from, &refusal) => {
                 nic::chunk(executor, from, source, to, target)
             }
-            Failed::Target(refusal) if nic::serves(to.core, &refusal) => {
+            Failed::Target(refusal) if nic::serves(to, &refusal) => {
                 nic::chunk(executor, from, source, to, target)
             }
             failed => Err(failed),
@@ -254,23 +260,23 @@ fn chunk(
 #[inline]
 fn attempt(
     executor: &mut Executor,
-    from: &Party<'_>,
+    from: &Core,
     source: &Access,
-    to: &Party<'_>,
+    to: &Core,
     target: &Access,
 ) -> Attempt {
-    let read = match from.core.engine.open(&mut executor.source, source) {
+    let read = match from.engine.open(&mut executor.source, source) {
         Ok(guard) => guard,
         Err(denied) => return Attempt::Source(denied),
     };
-    let write = match to.core.engine.open(&mut executor.target, target) {
+    let write = match to.engine.open(&mut executor.target, target) {
         Ok(guard) => guard,
         Err(denied) => return Attempt::Target(denied),
     };
-    if events_in_hand(from.core) || events_in_hand(to.core) {
+    if events_in_hand(from) || events_in_hand(to) {
         return Attempt::Target(Denied::Paused);
     }
-    let tolerant = to.core.tolerant;
+    let tolerant = to.tolerant;
     let copied = match (read.single(), write.single()) {
         (Some(read), Some(write)) => place(tolerant, read.place, write.place, source.length),
         _ => scattered(tolerant, &read, &write),
@@ -307,20 +313,20 @@ fn beyond(segment: Segment, len: u64) -> Option<Segment> {
 /// Bytes of our own into memory.
 pub(crate) fn from_bytes(
     executor: &mut Executor,
-    to: &Party<'_>,
+    to: &Core,
     target: &Access,
     bytes: &[u8],
 ) -> Result<(), Refusal> {
     loop {
-        let denied = match to.core.engine.open(&mut executor.target, target) {
-            Ok(_) if events_in_hand(to.core) => Denied::Paused,
+        let denied = match to.engine.open(&mut executor.target, target) {
+            Ok(_) if events_in_hand(to) => Denied::Paused,
             Ok(guard) => {
                 let mut rest = bytes;
                 for segment in guard.segments() {
                     let (now, later) =
                         rest.split_at_checked(segment.len as usize).unwrap_or((rest, &[]));
                     let source = Place::Memory(HostAddr(now.as_ptr() as u64));
-                    place(to.core.tolerant, source, segment.place, now.len() as u64)
+                    place(to.tolerant, source, segment.place, now.len() as u64)
                         .map_err(|fault| not_present(&fault, target))?;
                     rest = later;
                 }
@@ -335,20 +341,20 @@ pub(crate) fn from_bytes(
 /// Memory into bytes of our own.
 pub(crate) fn to_bytes(
     executor: &mut Executor,
-    from: &Party<'_>,
+    from: &Core,
     source: &Access,
     bytes: &mut [u8],
 ) -> Result<(), Refusal> {
     loop {
-        let denied = match from.core.engine.open(&mut executor.source, source) {
-            Ok(_) if events_in_hand(from.core) => Denied::Paused,
+        let denied = match from.engine.open(&mut executor.source, source) {
+            Ok(_) if events_in_hand(from) => Denied::Paused,
             Ok(guard) => {
                 let mut rest = &mut bytes[..];
                 for segment in guard.segments() {
                     let len = rest.len().min(segment.len as usize);
                     let (now, later) = rest.split_at_mut(len);
                     let target = Place::Memory(HostAddr(now.as_mut_ptr() as u64));
-                    place(from.core.tolerant, segment.place, target, len as u64)
+                    place(from.tolerant, segment.place, target, len as u64)
                         .map_err(|fault| not_present(&fault, source))?;
                     rest = later;
                 }
@@ -412,10 +418,10 @@ pub(crate) fn atomic(
             }
             Err(denied) => denied,
         };
-        match resolve(executor, party, &access, denied) {
+        match resolve(executor, party.core, &access, denied) {
             Ok(()) => {}
             Err(refusal) if nic::serves(party.core, &refusal) => {
-                return nic::atomic(executor, party, &access, operation);
+                return nic::atomic(executor, party.core, &access, operation);
             }
             Err(refusal) => return Err(refusal),
         }
@@ -472,15 +478,15 @@ fn change_word(core: &Core, guard: &Guard<'_>, operation: Atomic) -> Result<u64,
 #[cold]
 fn resolve(
     executor: &mut Executor,
-    party: &Party<'_>,
+    core: &Core,
     access: &Access,
     denied: Denied,
 ) -> Result<(), Refusal> {
-    let engine = &party.core.engine;
+    let engine = &core.engine;
     match denied {
         Denied::Refused(refusal) => Err(refusal),
         Denied::Paused => {
-            if let Some(watch) = party.core.watch.get() {
+            if let Some(watch) = core.watch.get() {
                 watch.wait();
             }
             while engine.paused() {
@@ -490,7 +496,7 @@ fn resolve(
         }
         Denied::Fault(fault) => {
             let range = fault.range();
-            touch(party.core.tolerant, range, access.want.writes())
+            touch(core.tolerant, range, access.want.writes())
                 .map_err(|range| Refusal::NotPresent { key: access.key, range })?;
             // If pages went away again meanwhile, the next attempt meets the fault again.
             engine.fault_in(&mut executor.target, &fault, FaultCause::Access);

@@ -2,7 +2,7 @@
 //! pages that were pinned, whatever the program has at their addresses now, and reports success.
 
 use crate::core::Core;
-use crate::memory::{self, Atomic, Failed, Party};
+use crate::memory::{self, Atomic, Failed};
 use crate::options::Stale;
 use mkey_core::address::{HostRange, IoAddr};
 use mkey_core::engine::{Access, Executor};
@@ -19,9 +19,9 @@ pub(crate) fn serves(core: &Core, refusal: &Refusal) -> bool {
 #[cold]
 pub(crate) fn chunk(
     executor: &mut Executor,
-    from: &Party<'_>,
+    from: &Core,
     source: &Access,
-    to: &Party<'_>,
+    to: &Core,
     target: &Access,
 ) -> Result<(), Failed> {
     let mut bytes = vec![0u8; source.length as usize];
@@ -33,62 +33,62 @@ pub(crate) fn chunk(
 #[cold]
 pub(crate) fn atomic(
     executor: &mut Executor,
-    party: &Party<'_>,
+    core: &Core,
     access: &Access,
     operation: Atomic,
 ) -> Result<u64, Refusal> {
-    let _turn = party.core.unaligned_atomics();
+    let _turn = core.unaligned_atomics();
     let mut word = [0u8; 8];
-    read(executor, party, access, &mut word)?;
+    read(executor, core, access, &mut word)?;
     let old = u64::from_ne_bytes(word);
     if let Some(new) = operation.apply(old) {
-        write(executor, party, access, &new.to_ne_bytes())?;
+        write(executor, core, access, &new.to_ne_bytes())?;
     }
     Ok(old)
 }
 
 fn read(
     executor: &mut Executor,
-    party: &Party<'_>,
+    core: &Core,
     access: &Access,
     into: &mut [u8],
 ) -> Result<(), Refusal> {
-    let refusal = match memory::to_bytes(executor, party, access, into) {
+    let refusal = match memory::to_bytes(executor, core, access, into) {
         Ok(()) => return Ok(()),
         Err(refusal) => refusal,
     };
-    match pinned(party, access, refusal)? {
-        Part::Whole(range) => with_pin(party, access, refusal, range, |pin| {
+    match pinned(core, access, refusal)? {
+        Part::Whole(range) => with_pin(core, access, refusal, range, |pin| {
             pin.read_pinned(range.start.0 as usize, into).is_ok()
         }),
         Part::Some => {
             let (first, second) = halves(access);
             let (now, later) = into.split_at_mut(first.length as usize);
-            read(executor, party, &first, now)?;
-            read(executor, party, &second, later)
+            read(executor, core, &first, now)?;
+            read(executor, core, &second, later)
         }
     }
 }
 
 pub(crate) fn write(
     executor: &mut Executor,
-    party: &Party<'_>,
+    core: &Core,
     access: &Access,
     from: &[u8],
 ) -> Result<(), Refusal> {
-    let refusal = match memory::from_bytes(executor, party, access, from) {
+    let refusal = match memory::from_bytes(executor, core, access, from) {
         Ok(()) => return Ok(()),
         Err(refusal) => refusal,
     };
-    match pinned(party, access, refusal)? {
-        Part::Whole(range) => with_pin(party, access, refusal, range, |pin| {
+    match pinned(core, access, refusal)? {
+        Part::Whole(range) => with_pin(core, access, refusal, range, |pin| {
             pin.write_pinned(range.start.0 as usize, from).is_ok()
         }),
         Part::Some => {
             let (first, second) = halves(access);
             let (now, later) = from.split_at(first.length as usize);
-            write(executor, party, &first, now)?;
-            write(executor, party, &second, later)
+            write(executor, core, &first, now)?;
+            write(executor, core, &second, later)
         }
     }
 }
@@ -99,9 +99,9 @@ enum Part {
     Some,
 }
 
-fn pinned(party: &Party<'_>, access: &Access, refusal: Refusal) -> Result<Part, Refusal> {
+fn pinned(core: &Core, access: &Access, refusal: Refusal) -> Result<Part, Refusal> {
     match refusal {
-        Refusal::Detached { range, .. } if serves(party.core, &refusal) => {
+        Refusal::Detached { range, .. } if serves(core, &refusal) => {
             Ok(if range.len == access.length { Part::Whole(range) } else { Part::Some })
         }
         refusal => Err(refusal),
@@ -120,13 +120,13 @@ fn halves(access: &Access) -> (Access, Access) {
 
 /// Only the kernel keeps pages that were unmapped; of others the refusal stands.
 fn with_pin(
-    party: &Party<'_>,
+    core: &Core,
     access: &Access,
     refusal: Refusal,
     range: HostRange,
     work: impl FnOnce(&PinGuard) -> bool,
 ) -> Result<(), Refusal> {
-    match party.core.registrations.with_pin(access.key, range, work) {
+    match core.registrations.with_pin(access.key, range, work) {
         Some(true) => Ok(()),
         _ => Err(refusal),
     }

@@ -85,7 +85,7 @@ struct Windows {
 #[derive(Debug)]
 struct Window {
     id: ObjectId,
-    _pd: PdUse,
+    pd: PdUse,
     index: u32,
 }
 
@@ -102,6 +102,12 @@ struct Terms {
 }
 
 impl Terms {
+    /// Adds one, with the table of regions locked.
+    #[inline]
+    fn count(&self, counter: &AtomicU64) {
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
     /// Runs `work`, and adds its time to `term` if terms are measured.
     #[inline]
     fn time<R>(&self, term: &AtomicU64, work: impl FnOnce() -> R) -> R {
@@ -159,6 +165,13 @@ impl Registrations {
         lock(&self.windows).by_index.get(&key.index()).copied()
     }
 
+    /// How many regions and windows belong to a domain.
+    pub(crate) fn members(&self, pd: PdId) -> (usize, usize) {
+        let regions = lock(&self.regions).iter().filter(|region| region.pd.id() == pd).count();
+        let windows = lock(&self.windows);
+        (regions, windows.slots.iter().filter(|window| window.pd.id() == pd).count())
+    }
+
     pub(crate) fn terms(&self) -> RegistrationTerms {
         let read = |term: &AtomicU64| term.load(Ordering::Relaxed);
         let terms = &self.terms;
@@ -193,8 +206,6 @@ impl Registrations {
         rights: Rights,
     ) -> std::result::Result<Hold, Reason> {
         let range = HostRange::new(address, length).ok_or(Reason::Wraps { address, length })?;
-        // Before the pin: what goes away between the two is then known to be gone.
-        let watch = self.watch_over(core, range);
         let charge = match &self.accountant {
             Some(accountant) => Some(
                 accountant
@@ -211,7 +222,8 @@ impl Registrations {
         let pin = self.terms.time(&self.terms.pin, || self.pinner.pin(&request));
         match pin {
             Ok(pin) => {
-                Ok(Hold { range: Some(range), _watch: watch, pin: Some(pin), _charge: charge })
+                let _watch = self.watch_over(core, range, pin.shared());
+                Ok(Hold { range: Some(range), _watch, pin: Some(pin), _charge: charge })
             }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
             Err(PinError::Fault { .. })
@@ -227,11 +239,16 @@ impl Registrations {
     /// On-demand memory is not pinned, only watched where it is mapped already.
     fn hold_on_demand(&self, core: &Arc<Core>, address: HostAddr, length: u64) -> Hold {
         let range = HostRange { start: address, len: length };
-        Hold { _watch: self.watch_over(core, range), ..Hold::default() }
+        Hold { _watch: self.watch_over(core, range, false), ..Hold::default() }
     }
 
     /// Has the mappings of a range watched, where that is possible.
-    pub(super) fn watch_over(&self, core: &Arc<Core>, range: HostRange) -> Option<WatchGuard> {
+    pub(super) fn watch_over(
+        &self,
+        core: &Arc<Core>,
+        range: HostRange,
+        held: bool,
+    ) -> Option<WatchGuard> {
         if !core.options.watch || range.len == 0 {
             return None;
         }
@@ -246,11 +263,8 @@ impl Registrations {
                 watch
             }
         };
-        if watch.busy() {
-            watch.wait();
-        }
         watch
-            .over(range)
+            .over(range, held)
             .inspect_err(|error| {
                 // What is not mapped yet is on-demand memory, or about to be refused.
                 if !matches!(error, WatchError::Unmapped { .. }) {
@@ -279,8 +293,9 @@ impl Registrations {
         let full = |most| Error::new(verb, "", Reason::TableFull { object: Object::Mr, most });
         let Registered { id, lkey, rkey } =
             registered.map_err(|TableFull { most }| full(u64::from(most)))?;
-        self.terms.registrations.fetch_add(1, Ordering::Relaxed);
-        lock(&self.regions)
+        let mut regions = lock(&self.regions);
+        self.terms.count(&self.terms.registrations);
+        regions
             .insert_with(|handle| {
                 let info = MrInfo { handle: MrHandle(handle), lkey, rkey };
                 (Region { id, pd, kind, info, rights, hold }, info)
@@ -358,13 +373,13 @@ impl Registrations {
             regions = lock(&self.regions);
         }
         let region = regions.remove(handle.0);
+        self.terms.count(&self.terms.deregistrations);
         drop(regions);
         drop(change);
         if let Some(started) = started {
             add(&self.terms.table, started.elapsed());
         }
         self.terms.time(&self.terms.unpin, || drop(region));
-        self.terms.deregistrations.fetch_add(1, Ordering::Relaxed);
         self.command();
         Ok(())
     }
@@ -381,7 +396,7 @@ impl Registrations {
         let index = rkey.0.index();
         let mut windows = lock(&self.windows);
         windows.by_index.insert(index, (kind, pd.id()));
-        let handle = windows.slots.insert(Window { id, _pd: pd, index });
+        let handle = windows.slots.insert(Window { id, pd, index });
         let handle = handle.ok_or_else(|| full(u64::from(u32::MAX)))?;
         Ok(MwInfo { handle: MwHandle(handle), rkey })
     }
@@ -514,7 +529,7 @@ fn check_rights(rights: Rights) -> std::result::Result<Rights, Reason> {
 /// R-REG-11.
 fn check_offset(spec: &MrSpec) -> std::result::Result<(), Reason> {
     match spec.iova {
-        Some(iova) if (iova.0 ^ spec.address.0) % PAGE != 0 => {
+        Some(iova) if !(iova.0 ^ spec.address.0).is_multiple_of(PAGE) => {
             Err(Reason::PageOffset { address: spec.address, iova })
         }
         _ => Ok(()),

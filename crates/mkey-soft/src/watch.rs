@@ -97,10 +97,19 @@ impl Watch {
         devices.push(Arc::downgrade(core));
     }
 
-    /// Watches the mappings of a range.
-    pub(crate) fn over(&self, range: HostRange) -> Result<WatchGuard, WatchError> {
+    /// Watches the mappings of a range; `held`: it lies in memory that a live registration holds.
+    /// On return, what was at the place before is marked.
+    pub(crate) fn over(&self, range: HostRange, held: bool) -> Result<WatchGuard, WatchError> {
         let start = range.start.0 as usize;
-        self.watcher.watch(start..start.saturating_add(range.len as usize))
+        let range = start..start.saturating_add(range.len as usize);
+        let guard = match held {
+            true => self.watcher.watch_held(range),
+            false => self.watcher.watch(range),
+        };
+        if self.busy() {
+            self.wait();
+        }
+        guard
     }
 }
 
@@ -149,7 +158,7 @@ fn mark(core: &Core, range: HostRange, cause: DetachCause) {
     while engine.drained(&mut drain) == Progress::Pending {
         std::thread::yield_now();
     }
-    engine.detach(range, cause, core.timers.now());
+    engine.detach(range, cause, core.age());
     let start = range.start.0 as usize;
     core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
     engine.resume();

@@ -40,12 +40,7 @@ fn right_for(want: Want) -> Rights {
 
 /// How `[address, address + length)` lies to the range of an object: its distance from the first
 /// byte, or by how much it is outside.
-pub(super) fn place(
-    object: &Object,
-    key: Key,
-    address: u64,
-    length: u64,
-) -> Result<u64, Refusal> {
+pub(super) fn place(object: &Object, key: Key, address: u64, length: u64) -> Result<u64, Refusal> {
     let wide = |x: u64| u128::from(x);
     let (start, at) = (IoAddr(object.base), IoAddr(address));
     if address < object.base {
@@ -107,9 +102,7 @@ impl Model {
             Memory::None => Err(No::Refused(Refusal::NotValid { key, kind: object.kind })),
             Memory::Null => Ok(vec![(None, len)]),
             Memory::Plain(host) => stretch(object, host + offset, len, key),
-            Memory::OnDemand(on_demand) => {
-                stretch(object, on_demand.host + offset, len, key)
-            }
+            Memory::OnDemand(on_demand) => stretch(object, on_demand.host + offset, len, key),
             Memory::Window { parent, offset: start, .. } => {
                 self.bytes(self.parent(*parent, key)?, start + offset, len, key)
             }
@@ -145,8 +138,7 @@ fn stretch(region: &Object, host: u64, len: u64, key: Key) -> Result<Bytes, No> 
         let end = (u128::from(host) + u128::from(len))
             .min(u128::from(gone.range.start.0) + u128::from(gone.range.len));
         if u128::from(start) < end {
-            let range =
-                HostRange { start: HostAddr(start), len: (end - u128::from(start)) as u64 };
+            let range = HostRange { start: HostAddr(start), len: (end - u128::from(start)) as u64 };
             let (cause, when) = (gone.cause, gone.when);
             return Err(No::Refused(Refusal::Detached { key, range, cause, when }));
         }

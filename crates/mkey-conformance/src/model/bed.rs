@@ -188,6 +188,10 @@ impl Bed {
             let lane = &mut executor.target;
             compare(engine, lane, model, tally, &access);
             model.busy(engine, tally, id);
+            if name == "reregister" && tally.operations.is_multiple_of(4) {
+                model.lose_a_page(engine, id);
+                tally.count("pages gone while pending");
+            }
             assert_eq!(engine.live(), live, "{name} pending");
             assert_eq!(engine.finish(&mut change), Progress::Pending, "{name}: still runs");
             drop(guard);

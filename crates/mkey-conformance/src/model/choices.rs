@@ -34,6 +34,14 @@ impl Choices<'_> {
         from[self.below(from.len())]
     }
 
+    /// A range in `[base, base + length)`, of at least one byte.
+    pub fn within(&mut self, base: u64, length: u64) -> (u64, u64) {
+        let len = (u64::from(self.byte()) * u64::from(self.byte())).min(length).max(1);
+        let room = length.saturating_sub(len).saturating_add(1);
+        let skip = u64::from(self.byte()) << (self.byte() % 12);
+        (base.wrapping_add(skip % room), len)
+    }
+
     /// A range near `[base, base + length)`: within, at its borders, one past them, wrapping.
     pub fn range(&mut self, base: u64, length: u64) -> (u64, u64) {
         let len = match self.below(12) {

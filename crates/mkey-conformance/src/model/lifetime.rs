@@ -5,7 +5,9 @@ use super::object::{Gone, Memory, Model, Object, OnDemand, Present};
 use super::requests::Effect;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::OdpStats;
-use mkey_core::engine::{Backing, FaultCause, ObjectError, ObjectId, Registered, Registration, Remap};
+use mkey_core::engine::{
+    Backing, FaultCause, ObjectError, ObjectId, Registered, Registration, Remap,
+};
 use mkey_core::error::Reason;
 use mkey_core::key::{Key, Lkey};
 use mkey_core::refusal::{KeyKind, PdId};

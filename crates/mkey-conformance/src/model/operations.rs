@@ -101,6 +101,12 @@ impl Bed {
                 None => break,
             }
         }
+        if matches!(chosen, Op::Register | Op::Allocate | Op::Churn)
+            && self.model.objects.len() > 20
+            && !c.rarely(12)
+        {
+            chosen = Op::Deregister;
+        }
         match chosen {
             Op::Access => self.some_access(c),
             Op::Register => self.register(c),
@@ -140,7 +146,7 @@ impl Bed {
             None => (Key(c.u32()), Key(0)),
         };
         match c.below(24) {
-            17 | 18 => other,
+            18 => other,
             19 => Key(good.0 ^ u32::from(c.byte())),
             20 => Key(good.0 & !0xff | good.0.wrapping_add(1) & 0xff),
             21 | 22 => self.dead_keys[usize::from(c.byte()) % self.dead_keys.len()],
@@ -149,23 +155,30 @@ impl Bed {
         }
     }
 
+    /// The oldest domain, mostly, so that objects meet.
     fn any_pd(&self, c: &mut Choices<'_>) -> PdId {
-        c.pick(&self.pds)
+        match (c.rarely(4), self.pds.last()) {
+            (false, Some(&pd)) => pd,
+            _ => c.pick(&self.pds),
+        }
     }
 
     /// A queue pair: one of the domain, mostly.
     fn scope(&self, c: &mut Choices<'_>, pd: Option<PdId>) -> QpScope {
         let fitting: Vec<_> =
             self.qps.iter().filter(|(_, of)| pd.is_none_or(|pd| *of == pd)).copied().collect();
-        let (qp, pd) = match (c.rarely(10), fitting.is_empty()) {
-            (false, false) => c.pick(&fitting),
+        let (qp, pd) = match (c.rarely(16), pd) {
+            (false, Some(pd)) if fitting.is_empty() => (QpId(u32::MAX - 1), pd),
+            (false, Some(_)) => c.pick(&fitting),
             _ => c.pick(&self.qps),
         };
         QpScope { pd, qp }
     }
 
     fn some_access(&mut self, c: &mut Choices<'_>) {
-        let object = self.pick(c, Object::serves);
+        let kind = c.pick(&[None, None, Some(KeyKind::FastMr), Some(KeyKind::Window2)]);
+        let object =
+            self.pick(c, |object| object.serves() && kind.is_none_or(|kind| kind == object.kind));
         let want = c.pick(&WANTS);
         let key = self.key(c, object, !matches!(want, Want::LocalRead | Want::LocalWrite));
         let mut scope = self.scope(c, object.map(|object| object.pd));
@@ -175,7 +188,10 @@ impl Bed {
             scope = QpScope { pd, qp };
         }
         let (base, length) = object.map_or((0, 0), |object| (object.base, object.length));
-        let (address, length) = c.range(base, length);
+        let (address, length) = match c.rarely(2) {
+            true => c.range(base, length),
+            false => c.within(base, length),
+        };
         let address = IoAddr(address);
         self.access(&Access { key, pd: scope.pd, qp: scope.qp, address, length, want });
         let aligned = atomic_alignment(address);
@@ -259,7 +275,7 @@ impl Bed {
     fn allocate(&mut self, c: &mut Choices<'_>) {
         let pd = self.any_pd(c);
         let kind = c.pick(&[KeyKind::Window2, KeyKind::Window1, KeyKind::FastMr]);
-        let room = c.pick(&[4, 8, 2, 1, 0, u32::MAX]);
+        let room = c.pick(&[8, 4, 16, 8, 3, 1, 0, u32::MAX]);
         let told = match kind {
             KeyKind::Window1 => self.engine.allocate_window(pd, MwKind::Type1),
             KeyKind::Window2 => self.engine.allocate_window(pd, MwKind::Type2),
@@ -298,17 +314,20 @@ impl Bed {
             fits && object.serves() && Some(object.pd) == pd
         });
         let (base, length) = parent.map_or((0, 0), |parent| (parent.base, parent.length));
-        let (address, length) = c.range(base, length);
+        let (address, length) = match c.rarely(3) {
+            true => c.range(base, length),
+            false => c.within(base, length),
+        };
         let length = if c.rarely(12) { 0 } else { length };
-        let rights = match c.below(10) {
-            0..=2 => Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
+        let rights = match c.below(16) {
+            0..=2 | 10.. => Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
             3 => Rights::REMOTE_READ,
             4 => Rights::REMOTE_WRITE,
             5 => Rights::empty(),
             6 => Rights::REMOTE_READ | Rights::LOCAL_WRITE,
             7 => Rights::REMOTE_READ | Rights::ZERO_BASED,
             8 => Rights::REMOTE_ATOMIC,
-            _ => Rights::from_bits_truncate(c.u32()),
+            9 => Rights::from_bits_truncate(c.u32()),
         };
         let what = BindMw {
             mw: Rkey(self.key(c, window, true)),
@@ -369,8 +388,8 @@ impl Bed {
         let pd = object.map(|object| object.pd);
         let key = self.key(c, object, true);
         let key = if c.rarely(2) { Key(key.0 & !0xff | u32::from(c.byte())) } else { key };
-        let rights = match c.below(8) {
-            0..=2 => ALL,
+        let rights = match c.below(10) {
+            0..=2 | 8 | 9 => ALL,
             3 => Rights::REMOTE_READ,
             4 => Rights::MW_BIND,
             5 => Rights::REMOTE_READ | Rights::RELAXED_ORDERING,
@@ -379,8 +398,8 @@ impl Bed {
         };
         let room = object.map_or(0, |object| object.room);
         let count = match c.below(8) {
-            0 => room.min(32) as usize + 1,
-            _ => c.below(room.clamp(1, 9) as usize + 1),
+            0 => [0, room.min(32) as usize + 1][c.below(2)],
+            _ => c.below(room.clamp(1, 8) as usize) + 1,
         };
         let iova = match c.below(6) {
             0 => u64::MAX - u64::from(c.byte()),
@@ -402,12 +421,10 @@ impl Bed {
                 parent => self.key(c, parent, false),
             };
             let (base, length) = parent.map_or((0, 0), |parent| (parent.base, parent.length));
-            let (address, length) = match c.rarely(24) {
-                true => c.range(base, length),
-                false => {
-                    let len = length.min(u64::from(c.byte()) * 16);
-                    (base + u64::from(c.byte()) % (length - len).saturating_add(1), len)
-                }
+            let (address, length) = match (c.rarely(24), c.rarely(8)) {
+                (true, _) => c.range(base, length),
+                (false, true) => (base, 0),
+                (false, false) => c.within(base, length),
             };
             let length = u32::try_from(length).unwrap_or(u32::MAX);
             entries.push(Sge { address: IoAddr(address), length, lkey: Lkey(lkey) });
@@ -416,8 +433,8 @@ impl Bed {
         let expected = self.model.fast_register(by, &what);
         let id = self.model.by_index(key).map(|object| object.id);
         let next = expected.clone().map(|effect| effect.memory);
-        let done = self
-            .change("fast register", id, next, false, |engine| engine.fast_register(by, &what));
+        let done =
+            self.change("fast register", id, next, false, |engine| engine.fast_register(by, &what));
         if let (Some(keys), Ok(effect)) = (done, expected) {
             assert_eq!(keys, (key, key), "R-FR-10: both keys of {what:?}");
             self.model.changed(effect);
@@ -475,9 +492,8 @@ impl Bed {
         };
         let keys = self.model.by_id(id).map(|object| (object.told_lkey, object.rkey));
         let running = c.rarely(2);
-        let done = self.change("reregister", Some(id), next, running, |engine| {
-            engine.reregister(id, &remap)
-        });
+        let done = self
+            .change("reregister", Some(id), next, running, |engine| engine.reregister(id, &remap));
         if done.is_some() {
             assert_eq!(done, keys, "re-registration keeps the keys");
             self.model.reregistered(id, &remap);
@@ -494,8 +510,7 @@ impl Bed {
         let start = host.saturating_add(0x800 * u64::from(c.byte() % 6)) & !0x7ff;
         let len = c.pick(&[0x1000, 0x800, 0x4000, 1, 0, u64::MAX]);
         let range = HostRange { start: HostAddr(start), len };
-        let cause =
-            c.pick(&[DetachCause::Unmapped, DetachCause::Discarded, DetachCause::Moved]);
+        let cause = c.pick(&[DetachCause::Unmapped, DetachCause::Discarded, DetachCause::Moved]);
         let when = Duration::from_secs(c.byte().into());
         let met = self.engine.detach(range, cause, when);
         assert_eq!(met, self.model.detach(Gone { range, cause, when }), "regions met");
@@ -637,6 +652,19 @@ impl Model {
                 want,
             })
             .find(|access| self.access(access).is_ok())
+    }
+
+    /// The first bytes of a region are taken away.
+    pub(super) fn lose_a_page(&mut self, engine: &Engine, id: ObjectId) {
+        let host = match self.by_id(id).map(|object| &object.memory) {
+            Some(Memory::Plain(host)) => *host,
+            Some(Memory::OnDemand(on_demand)) => on_demand.host,
+            _ => return,
+        };
+        let range = HostRange { start: HostAddr(host), len: 0x800 };
+        let (cause, when) = (DetachCause::Unmapped, Duration::from_secs(1));
+        let met = engine.detach(range, cause, when);
+        assert_eq!(met, self.detach(Gone { range, cause, when }), "regions met while pending");
     }
 
     /// What is being changed refuses every other change as busy.

@@ -29,8 +29,7 @@ pub(super) type Expected<E> = Result<Effect, Vec<E>>;
 
 type Wrong = Vec<ManageRefusal>;
 
-const REMOTE: Rights =
-    Rights::REMOTE_READ.union(Rights::REMOTE_WRITE).union(Rights::REMOTE_ATOMIC);
+const REMOTE: Rights = Rights::REMOTE_READ.union(Rights::REMOTE_WRITE).union(Rights::REMOTE_ATOMIC);
 
 /// R-MW-19, R-MW-07 (the zero base of type 2), R-MW-18 (LOCAL_WRITE is accepted).
 const WINDOW_MAY: Rights = REMOTE.union(Rights::LOCAL_WRITE).union(Rights::ZERO_BASED);
@@ -235,12 +234,8 @@ impl Model {
         }
         let mut wrong = Wrong::from_iter(other_pd(parent, by, key));
         // What is registered for writing, or may be given on for writing, must be writable.
-        let writes = [
-            Rights::LOCAL_WRITE,
-            Rights::REMOTE_WRITE,
-            Rights::REMOTE_ATOMIC,
-            Rights::MW_BIND,
-        ];
+        let writes =
+            [Rights::LOCAL_WRITE, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC, Rights::MW_BIND];
         if writes.iter().any(|&right| rights.contains(right))
             && !parent.rights.contains(Rights::LOCAL_WRITE)
         {
@@ -272,8 +267,7 @@ fn may_fast_register(rights: Rights) -> bool {
         | Rights::RELAXED_ORDERING
         | Rights::FLUSH_GLOBAL
         | Rights::FLUSH_PERSISTENT;
-    let writes =
-        rights.contains(Rights::REMOTE_WRITE) || rights.contains(Rights::REMOTE_ATOMIC);
+    let writes = rights.contains(Rights::REMOTE_WRITE) || rights.contains(Rights::REMOTE_ATOMIC);
     may.contains(rights) && (!writes || rights.contains(Rights::LOCAL_WRITE))
 }
 
@@ -282,6 +276,5 @@ fn busy(object: &Object, key: Key) -> Option<ManageRefusal> {
 }
 
 fn other_pd(object: &Object, by: QpScope, key: Key) -> Option<ManageRefusal> {
-    (object.pd != by.pd)
-        .then(|| Refusal::OtherPd { key, key_pd: object.pd, qp_pd: by.pd }.into())
+    (object.pd != by.pd).then(|| Refusal::OtherPd { key, key_pd: object.pd, qp_pd: by.pd }.into())
 }

@@ -1,8 +1,9 @@
 //! R-AT: atomics.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Pair, Subject};
+use crate::fixture::{ALL, BIND, Subject};
 use crate::memory::PAGE;
+use crate::pair::Pair;
 use crate::registry::rule_tests;
 use mkey_core::device::MwKind;
 use mkey_core::error::errno::EINVAL;

@@ -1,8 +1,9 @@
 //! R-ERR: statuses, opcodes, asynchronous events, recovery.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Pair, Subject};
+use crate::fixture::{ALL, BIND, Subject};
 use crate::memory::PAGE;
+use crate::pair::Pair;
 use crate::registry::{device_offers, rule_tests};
 use mkey_core::address::HostAddr;
 use mkey_core::device::{

@@ -1,9 +1,11 @@
 //! R-FR: fast registration.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Mr, Pair, Subject};
+use crate::fixture::{ALL, BIND, Subject};
 use crate::memory::PAGE;
 use crate::objects::FastMr;
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::rule_tests;
 use mkey_core::address::IoAddr;
 use mkey_core::device::{Device, MwKind};
@@ -148,6 +150,8 @@ fn r_fr_06_bad_entries_are_refused<S: Subject>(s: &S) {
     let foreign = p.b.mr_in(p.b.new_pd(), PAGE, ALL, None);
     let gone = p.b.mr(PAGE, ALL);
     p.b.device().dereg_mr(gone.info.handle).expect("dereg_mr");
+    let mut other = p.b.fast_mr(2);
+    p.b.reg_fast(&mut other, 0, ALL, &[mr.sge(0, 64)]);
     let fine = mr.sge(0, 8);
     let lists: Vec<Vec<Sge>> = vec![
         vec![],
@@ -162,6 +166,8 @@ fn r_fr_06_bad_entries_are_refused<S: Subject>(s: &S) {
         vec![foreign.sge(0, 8)],
         vec![fine, read_only.sge(0, 8)],
         vec![Sge { lkey: Lkey(fast.key), ..fine }],
+        // Lists name plain regions: no lists of lists.
+        vec![Sge { address: IoAddr(0), length: 8, lkey: Lkey(other.key) }],
     ];
     for list in lists {
         let op = fast.reg_as(fast.key, 0, ALL, &list);

@@ -1,8 +1,10 @@
 //! R-INV: invalidation, local and by the peer.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Config, Mr, Pair, Subject};
+use crate::fixture::{ALL, BIND, Config, Subject};
 use crate::memory::PAGE;
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::rule_tests;
 use mkey_core::address::IoAddr;
 use mkey_core::device::MwKind;

@@ -1,8 +1,10 @@
 //! R-LOC: local protection, on both sides.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, Config, Mr, Pair, Subject};
+use crate::fixture::{ALL, Config, Subject};
 use crate::memory::PAGE;
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::{device_offers, rule_tests};
 use mkey_core::address::IoAddr;
 use mkey_core::device::{Capability, Device};
@@ -28,6 +30,7 @@ rule_tests! {
     r_loc_06_receive_buffer_with_bad_lkey,
     r_loc_06_receive_buffer_of_another_domain,
     r_loc_06_receive_buffer_outside_its_region,
+    r_loc_06_shared_receives_are_of_their_queues_domain needs [Srq],
     r_loc_07_receive_entry_longer_than_its_region,
     r_loc_08_receive_too_short,
     r_loc_09_zero_length_looks_at_no_region,
@@ -214,6 +217,18 @@ fn r_loc_06_receive_buffer_outside_its_region<S: Subject>(s: &S) {
         no_receive_buffer(&p, sge, &sink);
     }
     p.works();
+}
+
+fn r_loc_06_shared_receives_are_of_their_queues_domain<S: Subject>(s: &S) {
+    let p = Pair::rc_with(s, |c| (c.srq, c.srq_apart) = (true, true));
+    let Some(shared) = &p.b.shared else { unreachable!("asked for") };
+    let (own, of_pair) = (p.a.mr(PAGE, ALL), p.b.mr(PAGE, ALL));
+    let of_queue = p.b.mr_in(shared.pd, PAGE, ALL, None);
+    p.b.recv(&[of_queue.sge(0, 64)]);
+    p.a.run(Send, &[own.sge(0, 64)]).ok();
+    p.b.received().ok();
+    of_queue.holds(0, &own.bytes(0, 64));
+    no_receive_buffer(&p, of_pair.sge(0, 64), &of_pair);
 }
 
 fn r_loc_07_receive_entry_longer_than_its_region<S: Subject>(s: &S) {

@@ -1,8 +1,9 @@
 //! R-ORD: ordering, fences, receiver not ready, posting.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Config, Pair, Side, Subject};
+use crate::fixture::{ALL, BIND, Config, Side, Subject};
 use crate::memory::PAGE;
+use crate::pair::Pair;
 use crate::registry::rule_tests;
 use mkey_core::data_plane::PostError;
 use mkey_core::device::{Device, MwKind};

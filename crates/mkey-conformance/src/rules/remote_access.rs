@@ -1,8 +1,10 @@
 //! R-RA: access by a peer, as the responder checks it.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, Config, Mr, Pair, Subject};
+use crate::fixture::{ALL, Config, Subject};
 use crate::memory::{Memory, PAGE};
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::{device_offers, rule_tests};
 use mkey_core::address::IoAddr;
 use mkey_core::device::{Capability, Device};
@@ -11,10 +13,12 @@ use mkey_core::key::{Key, Rkey};
 use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus::{
-    LocAccessErr, LocProtErr, RemAccessErr, RemInvReqErr, RetryExcErr, RnrRetryExcErr,
+    LocAccessErr, LocProtErr, RemAccessErr, RemInvReqErr, RetryExcErr, RnrRetryExcErr, Success,
 };
 use mkey_core::work::SendOp::{CompareSwap, FetchAdd, Read, Write, WriteImm};
 use mkey_core::work::{RemoteAddr, SendOp, Sge};
+
+use std::time::Duration;
 
 rule_tests! {
     r_ra_01_a_missing_receive_comes_before_the_key,
@@ -373,9 +377,19 @@ fn r_ra_17_uc_violation_with_immediate_is_dropped<S: Subject>(s: &S) {
     let bad = target.remote_by(target.rkey().next(), 0);
     p.b.recv(&[]);
     p.a.run(WriteImm(bad, 7), &[own.sge(0, 64)]).ok();
-    p.b.station.events();
     target.untouched();
     assert_eq!(p.a.state(), QpState::Rts, "the requester never hears of it");
+    // The receive may be used up in error, but never as if a message had come.
+    p.b.station.pass(Duration::from_millis(10));
+    while let Some(received) = p.b.recvs.next() {
+        assert_ne!(received.status, Success, "{received:?}");
+    }
+    p.restate();
+    p.works();
+    p.b.recv(&[]);
+    p.a.run(WriteImm(target.remote(0), 7), &[own.sge(0, 64)]).ok();
+    assert_eq!(p.b.received().ok().imm, Some(7));
+    target.holds(0, &own.bytes(0, 64));
 }
 
 fn r_ra_18_read_data_is_there_at_the_completion<S: Subject>(s: &S) {

@@ -1,8 +1,10 @@
 //! R-RRG: re-registration.
 
 use crate::expect::Expect;
-use crate::fixture::{ALL, BIND, Mr, Pair, Side, Subject};
+use crate::fixture::{ALL, BIND, Side, Subject};
 use crate::memory::{Memory, PAGE};
+use crate::pair::Pair;
+use crate::region::Mr;
 use crate::registry::rule_tests;
 use mkey_core::address::HostAddr;
 use mkey_core::device::{Device, MrChange, MrSpec, MwKind, PdHandle, ReregState};

@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Fields, Link, Meta, State, flag};
 use super::executor::{Waits, tag};
-use super::sync::Ordering;
+use super::sync::{Ordering, lock};
 use super::{Engine, fast_mr, on_demand};
 use crate::key::{Key, Lkey, Rkey};
 use crate::refusal::{KeyKind, QpId};
@@ -45,7 +45,7 @@ impl Change {
 pub(super) enum Step {
     Done,
     /// Replace the content, which was in force if `old` was. `translated`: the memory behind is
-    /// another. `closed`: the object was closed to new holders for it.
+    /// another. `closed`: the change has closed the entry to new holders.
     Replace {
         old: Meta,
         fields: Fields,
@@ -57,6 +57,15 @@ pub(super) enum Step {
     Retire {
         old: Meta,
     },
+}
+
+/// Ends the object of an entry whose memory is free.
+fn empty(entry: &Entry, old: Meta) {
+    // Nobody else writes it while the entry is being changed.
+    let generation = entry.generation.load(Ordering::Relaxed).wrapping_add(1);
+    entry.generation.store(generation, Ordering::Relaxed);
+    entry.reopen();
+    entry.meta.store(old.with_state(State::Empty).0, Ordering::Release);
 }
 
 impl Engine {
@@ -86,35 +95,50 @@ impl Engine {
             Step::Done => {}
             Step::Replace { old, fields, meta, translated, closed } => {
                 self.let_go(entry, old);
-                if translated && old.has(flag::ON_DEMAND | flag::IMPLICIT) {
-                    on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
+                match old.kind() {
+                    KeyKind::Region => {
+                        self.replace_region(slot, entry, old, &fields, meta, translated);
+                    }
+                    _ => entry.publish(&fields, meta),
                 }
-                if translated {
-                    self.forget_detached(slot);
-                }
-                let gone = self.has_detached(slot);
-                entry.publish(&fields, if gone { meta.with(flag::DETACHED) } else { meta });
-                if self.has_detached(slot) {
-                    entry.meta.fetch_or(flag::DETACHED, Ordering::AcqRel);
-                }
-                // Not if it was not closed here: another thread may have closed it since, to
-                // change it next.
+                // Not what another thread has closed, which is about to take the entry.
                 if closed {
                     entry.reopen();
                 }
             }
             Step::Retire { old } => {
                 self.let_go(entry, old);
+                // Locked until the entry is empty, so that no record is made that nobody forgets.
+                let mut detached = (old.kind() == KeyKind::Region).then(|| lock(&self.detached));
+                if let Some(detached) = &mut detached {
+                    detached.remove(&slot);
+                }
                 self.free_run(entry, old);
-                self.forget_detached(slot);
-                // Nobody else writes it while the entry is being changed.
-                let generation = entry.generation.load(Ordering::Relaxed).wrapping_add(1);
-                entry.generation.store(generation, Ordering::Relaxed);
-                entry.reopen();
-                entry.meta.store(old.with_state(State::Empty).0, Ordering::Release);
+                empty(entry, old);
+                drop(detached);
                 self.table.free(slot);
             }
         }
+    }
+
+    /// Gives a region new content. Pages that were taken away stay so, unless it has another
+    /// translation.
+    fn replace_region(
+        &self,
+        slot: u32,
+        entry: &Entry,
+        old: Meta,
+        fields: &Fields,
+        meta: Meta,
+        translated: bool,
+    ) {
+        let mut detached = lock(&self.detached);
+        if translated {
+            self.free_run(entry, old);
+            detached.remove(&slot);
+        }
+        let gone = detached.contains_key(&slot);
+        entry.publish(fields, if gone { meta.with(flag::DETACHED) } else { meta });
     }
 
     /// Begins a change of an entry that the caller has taken (and closed, where it has holders).

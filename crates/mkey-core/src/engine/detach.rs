@@ -54,80 +54,50 @@ impl Engine {
     /// on-demand regions as absent. The number of regions that it meets. `when` is told in
     /// refusals: time since the device was opened.
     pub fn detach(&self, range: HostRange, cause: DetachCause, when: Duration) -> usize {
-        let mut met = 0;
-        for (slot, entry) in self.table.used() {
-            let meta = entry.meta();
-            if meta.state() != State::Valid
-                || meta.kind() != KeyKind::Region
-                || meta.has(flag::IMPLICIT)
-            {
-                continue;
-            }
-            let region = HostRange { start: HostAddr(entry.host()), len: entry.length() };
-            let Some(range) = region.intersect(&range) else { continue };
-            met += 1;
-            if meta.has(flag::ON_DEMAND) {
-                self.invalidate_pages(entry, range);
-                continue;
-            }
-            self.record_detached(slot, Gone { range, cause, when });
-            self.mark_detached(slot, entry);
-        }
-        met
+        self.table
+            .used()
+            .filter(|&(slot, entry)| {
+                may_lose_pages(entry.meta()) && self.detach_from(slot, entry, range, cause, when)
+            })
+            .count()
     }
 
-    fn record_detached(&self, slot: u32, gone: Gone) {
+    fn detach_from(
+        &self,
+        slot: u32,
+        entry: &Entry,
+        range: HostRange,
+        cause: DetachCause,
+        when: Duration,
+    ) -> bool {
+        // While it is held, the region keeps its translation: no field of it is being written,
+        // and its page list is not freed.
         let mut detached = lock(&self.detached);
-        detached.entry(slot).or_default().push(gone);
-        self.any_detached.store(1, Ordering::Release);
-    }
-
-    /// Marks a region whose record was made. One that is being changed is marked by whoever
-    /// changes it; one that is being freed forgets.
-    fn mark_detached(&self, slot: u32, entry: &Entry) {
-        loop {
-            let meta = entry.meta();
-            match meta.state() {
-                State::Changing => return,
-                State::Empty | State::Free => return self.forget_detached(slot),
-                State::Valid => {}
-            }
+        let mut meta = entry.meta();
+        if !may_lose_pages(meta) {
+            return false;
+        }
+        let region = HostRange { start: HostAddr(entry.host()), len: entry.length() };
+        let Some(range) = region.intersect(&range) else { return false };
+        if meta.has(flag::ON_DEMAND) {
+            self.invalidate_pages(entry, range);
+            return true;
+        }
+        detached.entry(slot).or_default().push(Gone { range, cause, when });
+        // One that is being changed is marked by whoever changes it.
+        while meta.state() == State::Valid {
             let marked = entry.meta.compare_exchange(
                 meta.0,
                 meta.0 | flag::DETACHED,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
-            if marked.is_ok() {
-                return;
+            match marked {
+                Ok(_) => break,
+                Err(_) => meta = entry.meta(),
             }
         }
-    }
-
-    #[inline]
-    pub(super) fn has_detached(&self, slot: u32) -> bool {
-        self.any_detached.load(Ordering::Acquire) != 0 && self.has_detached_now(slot)
-    }
-
-    #[cold]
-    fn has_detached_now(&self, slot: u32) -> bool {
-        lock(&self.detached).contains_key(&slot)
-    }
-
-    #[inline]
-    pub(super) fn forget_detached(&self, slot: u32) {
-        if self.any_detached.load(Ordering::Acquire) != 0 {
-            self.forget_now(slot);
-        }
-    }
-
-    #[cold]
-    fn forget_now(&self, slot: u32) {
-        let mut detached = lock(&self.detached);
-        detached.remove(&slot);
-        if detached.is_empty() {
-            self.any_detached.store(0, Ordering::Release);
-        }
+        true
     }
 
     /// Refuses a translation that meets detached pages.
@@ -152,4 +122,12 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Whether an entry is a region whose pages can be missed: one that is in force, or is being
+/// changed and may be in force again with the same pages.
+fn may_lose_pages(meta: Meta) -> bool {
+    matches!(meta.state(), State::Valid | State::Changing)
+        && meta.kind() == KeyKind::Region
+        && !meta.has(flag::IMPLICIT)
 }

@@ -3,10 +3,11 @@
 //! An access publishes what it uses in its own slot, then fences, then looks the key up; revoking
 //! a key changes the entry, then fences, then reads all slots. One of the two sees the other. No
 //! cache line is written by two threads. The fences carry the protocol; loom checks it in
-//! `tests/loom_revocation.rs`.
+//! `tests/loom_revocation.rs`. Built with `--cfg mkey_break_fence` or `--cfg mkey_break_scan` the
+//! protocol is broken on purpose: tests that watch over it must fail then.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence, lock};
-use std::sync::{Arc, Mutex, OnceLock};
+use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
+use std::sync::{Arc, OnceLock};
 
 const BLOCK: usize = if cfg!(loom) { 2 } else { 64 };
 const BLOCKS: usize = if cfg!(loom) { 1 } else { 1024 };
@@ -108,6 +109,9 @@ impl Executors {
     fn scan(&self, matches: impl Fn(u64) -> bool) -> Waits {
         fence(Ordering::SeqCst);
         let mut waits = Waits::default();
+        if cfg!(mkey_break_scan) {
+            return waits;
+        }
         let mut left = self.high.load(Ordering::Acquire) as usize;
         for block in &self.blocks {
             if left == 0 {
@@ -183,7 +187,9 @@ impl Lane {
         // Release, not relaxed: a revoker that reads this word instead of the idle one before it
         // must see that the earlier access has ended.
         word.store(self.sequence | tag, Ordering::Release);
-        fence(Ordering::SeqCst);
+        if !cfg!(mkey_break_fence) {
+            fence(Ordering::SeqCst);
+        }
         Published { word }
     }
 }

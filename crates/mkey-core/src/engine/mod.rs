@@ -79,7 +79,7 @@ pub use region::{Backing, ObjectError, ObjectId, Registered, Registration, Remap
 pub use window::QpScope;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// How an engine is made.
 #[derive(Clone, Copy, Debug)]
@@ -99,9 +99,9 @@ pub struct Engine {
     executors: Arc<Executors>,
     tag: u64,
     paused: sync::AtomicU32,
-    detached: Mutex<HashMap<u32, Vec<detach::Gone>>>,
-    /// Not 0: `detached` is not empty.
-    any_detached: sync::AtomicU32,
+    /// The pages that are gone, by slot. Whoever takes pages away or gives a region another
+    /// translation holds this lock, so that neither meets the other half way.
+    detached: sync::Mutex<HashMap<u32, Vec<detach::Gone>>>,
     /// Counts the translations of on-demand regions.
     translations: sync::AtomicU32,
     seed: u64,
@@ -116,8 +116,7 @@ impl Engine {
             tag: executors.engine_tag(),
             executors,
             paused: sync::AtomicU32::new(0),
-            detached: Mutex::default(),
-            any_detached: sync::AtomicU32::new(0),
+            detached: sync::Mutex::new(HashMap::new()),
             translations: sync::AtomicU32::new(0),
             seed: config.seed.rotate_left(32) ^ 0x5bd1_e995,
         }

@@ -1,8 +1,8 @@
 //! The translation table (MTT): words in runs, for the page lists of on-demand regions and the
 //! scatter lists of FRMR. A plain region needs none: it is contiguous in host addresses.
 
-use super::sync::{AtomicU64, lock};
-use std::sync::{Mutex, OnceLock};
+use super::sync::{AtomicU64, Mutex, lock};
+use std::sync::OnceLock;
 
 const CHUNK_BITS: u32 = if cfg!(loom) { 4 } else { 17 };
 const CHUNK: u32 = 1 << CHUNK_BITS;

@@ -3,10 +3,10 @@
 
 use super::entry::Entry;
 use super::permutation::Permutation;
-use super::sync::lock;
+use super::sync::{Mutex, lock};
 use crate::key::{Key, MAX_KEYS};
 use std::collections::VecDeque;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 /// 2 MiB of entries: one huge page where the kernel gives them.
 const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 15 };
@@ -40,7 +40,7 @@ impl Table {
         Self {
             chunks: boxed(OnceLock::new),
             permutation: Permutation::new(seed),
-            slots: Mutex::default(),
+            slots: Mutex::new(Slots::default()),
             most: most.min(MAX_KEYS),
         }
     }

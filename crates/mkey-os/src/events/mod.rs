@@ -20,13 +20,11 @@
 //! Whole mappings, because a part would split the mapping in two and mappings are limited
 //! (`vm.max_map_count`). So events also come for neighbours of what was asked for. A mapping stays
 //! watched for some time after its last [`WatchGuard`], as registrations come and go: watching
-//! again costs a lock and a search then.
+//! again costs little then.
 //!
 //! # What is not seen
 //! Memory that userfaultfd does not take (private mappings of files, mappings of devices):
-//! [`WatchError::Kind`]. Swapping out, migration and copy-on-write. A mapping made by another
-//! thread over the same addresses between the unmapping and the reading of its event (some
-//! microseconds, while the unmapping thread has not returned). Children: events are not inherited
+//! [`WatchError::Kind`]. Swapping out, migration and copy-on-write. Children: events are not inherited
 //! over `fork`, a child needs a watcher of its own, and guards dropped there do nothing.
 
 mod uffd;
@@ -35,7 +33,7 @@ use crate::error::{Errno, OsError};
 use crate::fork::Birthplace;
 use crate::gone::Gone;
 use crate::proc::Maps;
-use crate::spans::{Probe, SpanId, Spans};
+use crate::spans::{Ids, Probe, SpanId, Spans};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -187,7 +185,7 @@ pub struct Watcher {
 #[derive(Debug)]
 pub struct WatchGuard {
     inner: Arc<Inner>,
-    mappings: Vec<SpanId>,
+    mappings: Ids,
 }
 
 #[derive(Debug)]
@@ -250,7 +248,10 @@ impl Watcher {
         self.inner.in_hand.clone()
     }
 
-    /// Watches the whole mappings that a range touches. An empty range watches nothing.
+    /// Watches the whole mappings that a range touches. An empty range watches nothing. Costs one
+    /// system call at least: another mapping may have been at the place until a moment ago, and
+    /// the thread that unmapped it may wait still for its event to be read. That event must not
+    /// be taken for one about this mapping, so this call waits for it.
     ///
     /// # Errors
     /// [`WatchError`]; nothing is watched for this call then.
@@ -258,25 +259,32 @@ impl Watcher {
         if !self.inner.birthplace.is_here() {
             return Err(WatchError::Forked);
         }
+        let fd = self.inner.lock().fd.ok_or(OsError::new("userfaultfd", Errno::BADF))?;
+        while !range.is_empty() && uffd::change_under_way(fd, range.start) {
+            std::thread::yield_now();
+        }
+        self.watch_held(range)
+    }
+
+    /// As [`Watcher::watch`], for a range that lies in memory held by another, live, registration:
+    /// the program has not unmapped it, or has done wrong already. Costs no system call if the
+    /// mapping is watched.
+    ///
+    /// # Errors
+    /// As [`Watcher::watch`].
+    pub fn watch_held(&self, range: Range<usize>) -> Result<WatchGuard, WatchError> {
+        if !self.inner.birthplace.is_here() {
+            return Err(WatchError::Forked);
+        }
         // What was unmapped before this call must be known to be gone.
         self.inner.in_hand.wait();
-        let mut guard = WatchGuard { inner: Arc::clone(&self.inner), mappings: Vec::new() };
-        let mut at = range.start;
         let mut state = self.inner.lock();
-        while at < range.end {
-            let (id, end) = match state.watch_one(at) {
-                Ok(found) => found,
-                Err(error) => {
-                    // The guard's drop takes the lock.
-                    drop(state);
-                    return Err(error);
-                }
-            };
-            guard.mappings.push(id);
-            at = end;
-        }
+        let mappings = match state.watched(&range) {
+            Some(id) => Ids::One(id),
+            None => state.watch_each(&range)?.into(),
+        };
         drop(state);
-        Ok(guard)
+        Ok(WatchGuard { inner: Arc::clone(&self.inner), mappings })
     }
 }
 
@@ -293,12 +301,38 @@ impl Inner {
 }
 
 impl State {
+    /// Counts on the mapping that covers all of the range, if it is watched.
+    fn watched(&mut self, range: &Range<usize>) -> Option<SpanId> {
+        let Probe::Covered(id) = self.mappings.probe(range) else { return None };
+        self.mappings.get_mut(id)?.users += 1;
+        Some(id)
+    }
+
+    /// Counts on all mappings the range touches, watching those that are not; on none after an
+    /// error.
+    fn watch_each(&mut self, range: &Range<usize>) -> Result<Vec<SpanId>, WatchError> {
+        let mut ids = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            match self.watch_one(at) {
+                Ok((id, end)) => {
+                    ids.push(id);
+                    at = end;
+                }
+                Err(error) => {
+                    ids.into_iter().for_each(|id| self.release(id));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
     /// Counts on the mapping that covers `at`; returns it and where it ends.
     fn watch_one(&mut self, at: usize) -> Result<(SpanId, usize), WatchError> {
-        if let Probe::Covered(id) = self.mappings.probe(&(at..at.saturating_add(1)))
-            && let Some(mapping) = self.mappings.get_mut(id)
+        if let Some(id) = self.watched(&(at..at.saturating_add(1)))
+            && let Some(mapping) = self.mappings.get(id)
         {
-            mapping.users += 1;
             return Ok((id, mapping.range.end));
         }
         let vma = self.maps.vma_at(at)?.ok_or(WatchError::Unmapped { addr: at })?;
@@ -336,11 +370,12 @@ impl State {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
-        if self.mappings.is_empty() || !self.inner.birthplace.is_here() {
+        let mappings = self.mappings.as_slice();
+        if mappings.is_empty() || !self.inner.birthplace.is_here() {
             return;
         }
         let mut state = self.inner.lock();
-        for &id in &self.mappings {
+        for &id in mappings {
             state.release(id);
         }
     }

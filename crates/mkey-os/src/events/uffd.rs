@@ -3,7 +3,9 @@
 use super::{Event, EventKind};
 use crate::error::{Errno, OsError};
 use linux_raw_sys::general as sys;
-use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
+};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -88,6 +90,20 @@ pub(super) fn unregister(fd: i32, range: &Range<usize>) {
     let range = raw(range);
     // SAFETY: the request reads one uffdio_range. Refused, the range has gone already.
     unsafe { libc::ioctl(fd, UFFDIO_UNREGISTER.into(), &range) };
+}
+
+/// Whether a thread is at this moment unmapping, discarding or moving watched memory: from before
+/// the mapping goes until its event has been read. The kernel answers EAGAIN then to a request that
+/// would change the page, and this one changes nothing.
+pub(super) fn change_under_way(fd: i32, page: usize) -> bool {
+    let size = crate::limits::page_size();
+    let start = page / size * size;
+    let mut request =
+        sys::uffdio_writeprotect { range: raw(&(start..start.saturating_add(size))), mode: 0 };
+    // SAFETY: the request reads one uffdio_writeprotect; mode 0 takes a protection off, and no page
+    // is ever protected here.
+    let rc = unsafe { libc::ioctl(fd, UFFDIO_WRITEPROTECT.into(), &mut request) };
+    rc != 0 && OsError::last("ioctl(UFFDIO_WRITEPROTECT)").errno == Errno::AGAIN
 }
 
 fn raw(range: &Range<usize>) -> sys::uffdio_range {

@@ -41,7 +41,7 @@ use crate::fork::Birthplace;
 use crate::gone::Gone;
 use crate::limits;
 use crate::proc::Maps;
-use crate::spans::{Probe, Span, SpanId};
+use crate::spans::{Ids, Probe, Span, SpanId};
 use hold::{Access, Hold, State, hold, let_go, lock};
 use ring::{Class, Transfer};
 use std::ops::Range;
@@ -84,23 +84,7 @@ pub struct PinRequest {
 pub struct PinGuard {
     inner: Arc<Inner>,
     spans: Ids,
-}
-
-#[derive(Debug)]
-enum Ids {
-    None,
-    One(SpanId),
-    Many(Box<[SpanId]>),
-}
-
-impl Ids {
-    fn as_slice(&self) -> &[SpanId] {
-        match self {
-            Self::None => &[],
-            Self::One(id) => std::slice::from_ref(id),
-            Self::Many(ids) => ids,
-        }
-    }
+    shared: bool,
 }
 
 /// Access through pinned pages was not possible.
@@ -176,7 +160,9 @@ impl Pinner {
         {
             span.users += 1;
             state.stats.shared += 1;
-            return Ok(self.guard(Ids::One(id)));
+            let mut guard = self.guard(Ids::One(id));
+            guard.shared = true;
+            return Ok(guard);
         }
         let page = match page {
             Some(page) if page.is_power_of_two() && page <= 1 << 30 => page.max(inner.base),
@@ -225,7 +211,7 @@ impl Pinner {
     }
 
     fn guard(&self, spans: Ids) -> PinGuard {
-        PinGuard { inner: Arc::clone(&self.inner), spans }
+        PinGuard { inner: Arc::clone(&self.inner), spans, shared: false }
     }
 }
 
@@ -281,8 +267,7 @@ impl Inner {
         }
         self.settled.notify_all();
         match failure {
-            None if ids.len() == 1 => Ok(ids.first().map_or(Ids::None, |&id| Ids::One(id))),
-            None => Ok(Ids::Many(ids.into())),
+            None => Ok(ids.into()),
             Some(error) => {
                 self.release(&ids);
                 Err(error)
@@ -391,6 +376,11 @@ impl Inner {
 }
 
 impl PinGuard {
+    /// Whether all of the pages were held already, as one span, when this guard was made.
+    pub fn shared(&self) -> bool {
+        self.shared
+    }
+
     /// The weakest mode among the spans of this guard; [`PinMode::Kernel`] for an empty range.
     pub fn mode(&self) -> PinMode {
         let spans = self.spans.as_slice();

@@ -1,6 +1,7 @@
 //! Helpers that several test programs share.
 #![allow(dead_code, reason = "each test program uses some of them")]
 
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
@@ -111,7 +112,14 @@ pub fn in_child(body: impl FnOnce() -> i32) -> Ended {
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
-        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
+        let run = std::panic::AssertUnwindSafe(body);
+        let code = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+            // The harness keeps what the macros print, and goes down with the child.
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panic");
+            let _ = writeln!(std::io::stderr(), "in the child: {text}");
+            101
+        });
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;

@@ -8,6 +8,7 @@
 //! word of its own, the [`Gate`](gate::Gate).
 
 mod attributes;
+mod exchange;
 mod gate;
 mod post;
 mod requester;
@@ -73,9 +74,12 @@ pub(crate) struct Ties {
     pub(crate) srq: Option<Use<Srq>>,
 }
 
-/// What is to be done once no lock is held.
+/// What is to be done once no lock is held. Mostly nothing.
 #[derive(Debug, Default)]
-pub(crate) struct After {
+pub(crate) struct After(Option<Box<Work>>);
+
+#[derive(Debug, Default)]
+struct Work {
     /// Queue pairs that failed as responders: their send queues flush.
     flush: Vec<Arc<Qp>>,
     /// Completion queues that overran: their queue pairs fail.
@@ -85,24 +89,36 @@ pub(crate) struct After {
 impl After {
     /// Does it.
     #[inline]
-    pub(crate) fn run(mut self) {
-        while !self.flush.is_empty() || !self.overrun.is_empty() {
-            self.step();
+    pub(crate) fn run(self) {
+        if let Some(work) = self.0 {
+            Self::work(*work);
         }
     }
 
     #[cold]
-    fn step(&mut self) {
-        while let Some(qp) = self.flush.pop() {
-            let mut sq = lock(&qp.sq);
-            qp.flush_sends(&mut sq, self);
-        }
-        if let Some((core, cq)) = self.overrun.pop() {
-            core.events.push(AsyncEvent::CqErr(cq.handle));
-            for qp in core.users_of(&cq) {
-                qp.fail(self);
+    fn work(mut work: Work) {
+        loop {
+            let mut more = Self::default();
+            for qp in work.flush {
+                let mut sq = lock(&qp.sq);
+                qp.flush_sends(&mut sq, &mut more);
+            }
+            for (core, cq) in work.overrun {
+                core.events.push(AsyncEvent::CqErr(cq.handle));
+                for qp in core.users_of(&cq) {
+                    qp.fail(&mut more);
+                }
+            }
+            match more.0 {
+                Some(next) => work = *next,
+                None => break,
             }
         }
+    }
+
+    #[cold]
+    fn later(&mut self) -> &mut Work {
+        self.0.get_or_insert_default()
     }
 }
 
@@ -160,7 +176,7 @@ impl Qp {
     /// Takes note of a lost completion.
     #[cold]
     fn overran(&self, cq: &Arc<Cq>, after: &mut After) {
-        after.overrun.push((self.core.clone(), cq.clone()));
+        after.later().overrun.push((self.core.clone(), cq.clone()));
     }
 
     /// Adds a completion of the send queue.

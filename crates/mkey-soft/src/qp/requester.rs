@@ -2,26 +2,22 @@
 //! them where nothing stands in the way; the head of the queue waits for answers, receives and
 //! revocations, all others behind it. Rules R-LOC, R-ORD, R-INV-11.
 
+use super::exchange::{Link, Outcome};
 use super::post;
-use super::responder::{MAX_MESSAGE, Undone, settle};
+use super::responder::settle;
 use super::stored::Stored;
 use super::wait::{Tries, Wait, answer_time, receiver_time};
 use super::{After, Qp};
 use crate::completion::{Cq, CreditAccount, CreditOf};
-use crate::core::{find_qp, with_executor};
-use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
+use crate::core::with_executor;
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
-use mkey_core::device::{MwKind, RefusedBy};
-use mkey_core::engine::{Change, Executor, Progress};
+use mkey_core::engine::{Executor, Progress};
 use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
-use mkey_core::refusal::{KeyKind, ManageRefusal, Refusal};
-use mkey_core::rights::Want;
 use mkey_core::status::{WcOpcode, WcStatus};
-use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest};
+use mkey_core::work::{Completion, SendFlags, SendOp, SendWr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,29 +39,7 @@ pub(crate) struct Sq {
     /// Of those, how many the program knows of by its polls; the others take up slots still.
     known: Arc<AtomicU32>,
     account: CreditAccount,
-    link: Option<Link>,
-}
-
-/// The peer as it was found.
-#[derive(Debug)]
-struct Link {
-    qp: Arc<Qp>,
-    epoch: u32,
-}
-
-/// What became of a work request.
-enum Outcome {
-    /// Done; bytes read.
-    Done(u32),
-    Failed {
-        status: WcStatus,
-        vendor_err: u32,
-    },
-    NoAnswer {
-        resend: bool,
-    },
-    NotReady(u8),
-    Pending(Change),
+    pub(super) link: Option<Link>,
 }
 
 impl Sq {
@@ -103,23 +77,27 @@ impl Qp {
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
         self.core.pump();
         let mut after = After::default();
-        let result = with_executor(|executor| {
+        let mut failed = None;
+        with_executor(|executor| {
             let mut sq = lock(&self.sq);
             for (posted, wr) in chain.iter().enumerate() {
                 if let Err(reason) = self.post_one(&mut sq, executor, wr, &mut after) {
-                    return Err(self.post_error(posted, wr, reason));
+                    failed = Some(Box::new((posted, reason)));
+                    break;
                 }
             }
-            Ok(())
         });
         after.run();
-        result
+        match failed {
+            None => Ok(()),
+            Some(failed) => Err(self.post_error(chain, *failed)),
+        }
     }
 
     #[cold]
-    fn post_error(&self, posted: usize, wr: &SendWr<'_>, reason: Reason) -> PostError {
-        let arguments =
-            format_args!("qp {:#08x}, {}, wr_id {:#x}", self.num, post::name(&wr.op), wr.wr_id);
+    fn post_error(&self, chain: &[SendWr<'_>], (posted, reason): (usize, Reason)) -> PostError {
+        let (name, wr_id) = chain.get(posted).map_or(("", 0), |wr| (post::name(&wr.op), wr.wr_id));
+        let arguments = format_args!("qp {:#08x}, {name}, wr_id {wr_id:#x}", self.num);
         PostError { posted, error: Error::new("post_send", arguments, reason) }
     }
 
@@ -260,12 +238,11 @@ impl Qp {
                         done = Some(Outcome::NoAnswer { resend });
                     }
                 }
-                Some(Wait::Receiver { until }) => {
-                    if until > now {
-                        sq.wait = Some(Wait::Receiver { until });
-                        return;
-                    }
+                Some(Wait::Receiver { until }) if until > now => {
+                    sq.wait = Some(Wait::Receiver { until });
+                    return;
                 }
+                Some(Wait::Receiver { .. }) => {}
             }
             let Some(head) = sq.queue.pop_front() else { break };
             let outcome = match done {
@@ -378,328 +355,6 @@ impl Qp {
         self.drop_sends(sq);
         self.send_cq.close_account(sq.account);
     }
-
-    /// Tries to carry a work request out.
-    #[inline]
-    fn attempt(
-        &self,
-        sq: &mut Sq,
-        executor: &mut Executor,
-        wr: &SendWr<'_>,
-        after: &mut After,
-    ) -> Outcome {
-        let engine = &self.core.engine;
-        let change = match wr.op {
-            SendOp::BindMw(bind) => engine.bind(self.scope(), &bind, MwKind::Type2),
-            SendOp::BindMw1(bind) => engine.bind(self.scope(), &bind, MwKind::Type1),
-            SendOp::LocalInv(key) => engine.invalidate(self.scope(), key),
-            // Remote rights without local write are refused, as for any registration (R-FR-13).
-            SendOp::RegMr(reg) if reg.rights.validate().is_err() => {
-                Err(ManageRefusal::Rights { rights: reg.rights })
-            }
-            SendOp::RegMr(reg) => engine.fast_register(self.scope(), &reg),
-            _ if self.kind == QpKind::Ud => return self.send_datagram(sq, executor, wr, after),
-            _ => {
-                let Some(link) = self.reach(sq) else { return self.unreachable(executor, wr) };
-                let outcome = self.exchange(&link.qp, executor, wr, after);
-                sq.link = Some(link);
-                return outcome;
-            }
-        };
-        match change {
-            Ok(mut change) => match engine.finish(&mut change) {
-                Progress::Quiet => Outcome::Done(0),
-                Progress::Pending => Outcome::Pending(change),
-            },
-            Err(refusal) => self.not_managed(wr, refusal),
-        }
-    }
-
-    #[cold]
-    fn not_managed(&self, wr: &SendWr<'_>, refusal: ManageRefusal) -> Outcome {
-        let window = match wr.op {
-            SendOp::BindMw(_) | SendOp::BindMw1(_) => true,
-            SendOp::LocalInv(_) => names_window(&refusal),
-            _ => false,
-        };
-        let words = Words { what: post::name(&wr.op), length: 0, remote: None };
-        let vendor_err = self.core.refuse(self.num, &words, RefusedBy::Manage(refusal));
-        Outcome::Failed { status: refusal.status(window), vendor_err }
-    }
-
-    /// The peer, if the connection holds: it exists, takes messages, and takes ours.
-    #[inline]
-    fn reach(&self, sq: &mut Sq) -> Option<Link> {
-        if let Some(link) = sq.link.take() {
-            let view = link.qp.gate.view();
-            if view.epoch() == link.epoch && view.state() == QpState::Rts && view.receives() {
-                return Some(link);
-            }
-        }
-        self.find_peer(sq)
-    }
-
-    #[cold]
-    fn find_peer(&self, sq: &Sq) -> Option<Link> {
-        let qp = find_qp(sq.attr.ah?.gid, sq.attr.dest_qp_num)?;
-        let rq = lock(&qp.rq);
-        let view = qp.gate.view();
-        let ours = rq.peer == (self.core.options.gid, self.num) && qp.kind == self.kind;
-        drop(rq);
-        if !ours || !view.receives() {
-            return None;
-        }
-        if view.state() == QpState::Rtr && qp.gate.establish() {
-            qp.core.events.push(AsyncEvent::CommEst(qp.handle));
-        }
-        Some(Link { epoch: view.epoch(), qp })
-    }
-
-    /// Nobody answers. What is wrong on this side shows all the same.
-    #[cold]
-    fn unreachable(&self, executor: &mut Executor, wr: &SendWr<'_>) -> Outcome {
-        let (source, length) = self.source(wr);
-        if sends_bytes(&wr.op)
-            && let Err(outcome) = self.check_source(executor, wr, &source, length)
-        {
-            return outcome;
-        }
-        match self.kind {
-            QpKind::Rc => Outcome::NoAnswer { resend: true },
-            _ => Outcome::Done(0),
-        }
-    }
-
-    #[inline]
-    fn source<'a>(&'a self, wr: &SendWr<'a>) -> (Source<'a>, u64) {
-        match wr.payload {
-            Payload::Inline(bytes) => (Source::Bytes(bytes), bytes.len() as u64),
-            Payload::Sges(sges) => {
-                let party = self.own_memory(Want::LocalRead);
-                (Source::Memory(Cursor::new(party, sges)), total(sges))
-            }
-        }
-    }
-
-    #[inline]
-    fn own_memory(&self, want: Want) -> Party<'_> {
-        Party { core: &self.core, pd: self.pd, qp: self.id, want }
-    }
-
-    fn check_source(
-        &self,
-        executor: &mut Executor,
-        wr: &SendWr<'_>,
-        source: &Source<'_>,
-        length: u64,
-    ) -> Result<(), Outcome> {
-        match source {
-            Source::Bytes(_) => Ok(()),
-            Source::Memory(cursor) => cursor
-                .make_ready(executor, length)
-                .map_err(|refusal| self.own_fault(wr, length, refusal)),
-        }
-    }
-
-    /// This side's memory did not allow it: D-LOC.
-    #[cold]
-    fn own_fault(&self, wr: &SendWr<'_>, length: u64, refusal: Refusal) -> Outcome {
-        let words = Words { what: post::name(&wr.op), length, remote: None };
-        let vendor_err = self.core.refuse(self.num, &words, RefusedBy::Access(refusal));
-        Outcome::Failed { status: refusal.local_status(), vendor_err }
-    }
-
-    /// One request to the peer and its answer.
-    #[inline]
-    fn exchange(
-        &self,
-        peer: &Qp,
-        executor: &mut Executor,
-        wr: &SendWr<'_>,
-        after: &mut After,
-    ) -> Outcome {
-        let ask = match wr.op {
-            SendOp::Write(remote) => Ask::Write { remote, imm: None },
-            SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
-            SendOp::SendImm(imm) => Ask::Send { imm: Some(imm), invalidate: None },
-            SendOp::SendInv(key) => Ask::Send { imm: None, invalidate: Some(key.0) },
-            SendOp::Read(remote) => return self.read(peer, executor, wr, remote, after),
-            SendOp::FetchAdd { remote, add } => {
-                let operation = Atomic::FetchAdd { add };
-                return self.atomic(peer, executor, wr, remote, operation, after);
-            }
-            SendOp::CompareSwap { remote, compare, swap } => {
-                let operation = Atomic::CompareSwap { compare, swap };
-                return self.atomic(peer, executor, wr, remote, operation, after);
-            }
-            _ => Ask::Send { imm: None, invalidate: None },
-        };
-        let (source, length) = self.source(wr);
-        // A plain WRITE that the peer takes looks at the source first by itself. In all other
-        // cases the source is looked at before anything reaches the peer (R-LOC-11).
-        let plain = matches!(ask, Ask::Write { imm: None, .. }) && length <= MAX_MESSAGE;
-        if !(plain && peer.gate.view().allows(Want::RemoteWrite))
-            && let Err(outcome) = self.check_source(executor, wr, &source, length)
-        {
-            return outcome;
-        }
-        let solicited = wr.flags.contains(SendFlags::SOLICITED);
-        let mut request = Request { ask, length, source, solicited, datagram: None };
-        match peer.handle_request(executor, &mut request, after) {
-            Answer::Ack => Outcome::Done(0),
-            answer => self.answered(peer, wr, length, answer),
-        }
-    }
-
-    #[cold]
-    fn answered(&self, peer: &Qp, wr: &SendWr<'_>, length: u64, answer: Answer) -> Outcome {
-        match answer {
-            Answer::Ack => Outcome::Done(0),
-            Answer::Nak(nak) => self.refused(peer, wr, length, &nak),
-            Answer::NotReady(code) => Outcome::NotReady(code),
-            Answer::Dropped if self.kind == QpKind::Rc => Outcome::NoAnswer { resend: true },
-            Answer::Dropped => Outcome::Done(0),
-            Answer::Silence if self.kind == QpKind::Rc => Outcome::NoAnswer { resend: false },
-            Answer::Silence => Outcome::Done(0),
-            Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),
-        }
-    }
-
-    /// The peer refused.
-    #[cold]
-    fn refused(&self, peer: &Qp, wr: &SendWr<'_>, length: u64, nak: &Nak) -> Outcome {
-        let status = match nak.code {
-            NakCode::InvalidRequest => WcStatus::RemInvReqErr,
-            NakCode::RemoteAccess => WcStatus::RemAccessErr,
-            NakCode::RemoteOperation => WcStatus::RemOpErr,
-        };
-        let vendor_err = match nak.why {
-            Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
-                let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };
-                self.core.refuse(peer.num, &words, why)
-            }
-            _ => nak.number,
-        };
-        Outcome::Failed { status, vendor_err }
-    }
-
-    fn read(
-        &self,
-        peer: &Qp,
-        executor: &mut Executor,
-        wr: &SendWr<'_>,
-        remote: RemoteAddr,
-        after: &mut After,
-    ) -> Outcome {
-        let Payload::Sges(sges) = wr.payload else { return Outcome::Done(0) };
-        let length = total(sges);
-        let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
-        match peer.handle_read(executor, remote, length, &mut landing, after) {
-            Ok(()) => Outcome::Done(length as u32),
-            Err(Undone::Landing(refusal)) => self.own_fault(wr, length, refusal),
-            Err(Undone::Nak(nak)) => self.refused(peer, wr, length, &nak),
-        }
-    }
-
-    fn atomic(
-        &self,
-        peer: &Qp,
-        executor: &mut Executor,
-        wr: &SendWr<'_>,
-        remote: RemoteAddr,
-        operation: Atomic,
-        after: &mut After,
-    ) -> Outcome {
-        let Payload::Sges(sges) = wr.payload else { return Outcome::Done(0) };
-        // R-AT-04: nothing is asked of the peer then.
-        if total(sges) != 8 {
-            return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
-        }
-        match peer.handle_atomic(executor, remote, operation, after) {
-            Ok(old) => {
-                let old = old.to_ne_bytes();
-                let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
-                match memory::transfer(executor, &mut Source::Bytes(&old), &mut landing, 8) {
-                    Ok(()) => Outcome::Done(8),
-                    Err(Failed::Source(refusal) | Failed::Target(refusal)) => {
-                        self.own_fault(wr, 8, refusal)
-                    }
-                }
-            }
-            Err(Undone::Landing(refusal)) => self.own_fault(wr, 8, refusal),
-            Err(Undone::Nak(nak)) => self.refused(peer, wr, 8, &nak),
-        }
-    }
-
-    /// A datagram: what becomes of it at the other end is not known here.
-    fn send_datagram(
-        &self,
-        sq: &Sq,
-        executor: &mut Executor,
-        wr: &SendWr<'_>,
-        after: &mut After,
-    ) -> Outcome {
-        let Some((UdDest { qp_num, qkey, .. }, Some((ah_pd, ah)))) =
-            wr.dest.map(|dest| (dest, self.core.ah(dest.ah)))
-        else {
-            // The address handle was destroyed after posting.
-            return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
-        };
-        if ah_pd != self.pd {
-            return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
-        }
-        let (source, length) = self.source(wr);
-        if length > u64::from(crate::device::MTU) {
-            return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
-        }
-        if let Err(outcome) = self.check_source(executor, wr, &source, length) {
-            return outcome;
-        }
-        let Some(peer) = find_qp(ah.gid, qp_num).filter(|peer| peer.kind == QpKind::Ud) else {
-            return Outcome::Done(0);
-        };
-        let imm = match wr.op {
-            SendOp::SendImm(imm) => Some(imm),
-            _ => None,
-        };
-        let datagram = Datagram {
-            from: self.core.options.gid,
-            to: ah.gid,
-            src_qp: self.num,
-            // A queue key with its highest bit set stands for the queue pair's own.
-            qkey: if qkey >> 31 == 1 { sq.attr.qkey } else { qkey },
-            traffic_class: ah.traffic_class,
-            hop_limit: ah.hop_limit,
-        };
-        let mut request = Request {
-            ask: Ask::Send { imm, invalidate: None },
-            length,
-            source,
-            solicited: wr.flags.contains(SendFlags::SOLICITED),
-            datagram: Some(datagram),
-        };
-        match peer.handle_request(executor, &mut request, after) {
-            Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),
-            _ => Outcome::Done(0),
-        }
-    }
-}
-
-#[inline]
-fn total(sges: &[Sge]) -> u64 {
-    sges.iter().map(|sge| u64::from(sge.length)).sum()
-}
-
-fn sends_bytes(op: &SendOp<'_>) -> bool {
-    !matches!(op, SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
-}
-
-fn remote(op: &SendOp<'_>) -> Option<RemoteAddr> {
-    match *op {
-        SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => Some(remote),
-        SendOp::FetchAdd { remote, .. } | SendOp::CompareSwap { remote, .. } => Some(remote),
-        _ => None,
-    }
 }
 
 #[inline]
@@ -714,15 +369,4 @@ fn opcode(op: &SendOp<'_>) -> WcOpcode {
         SendOp::RegMr(_) => WcOpcode::RegMr,
         _ => WcOpcode::Send,
     }
-}
-
-/// Whether an invalidation was refused of a key that names a window (R-INV-03).
-fn names_window(refusal: &ManageRefusal) -> bool {
-    let kind = match refusal {
-        ManageRefusal::Key(Refusal::StaleVariant { kind, .. } | Refusal::NotValid { kind, .. })
-        | ManageRefusal::WrongKind { kind, .. } => *kind,
-        ManageRefusal::Key(Refusal::OtherQp { .. }) => return true,
-        _ => return false,
-    };
-    matches!(kind, KeyKind::Window1 | KeyKind::Window2)
 }

@@ -2,13 +2,14 @@
 //! R-AT, R-INV-12 to 16, R-ERR-02 to 05.
 
 use super::{After, Qp};
+use crate::core::Core;
 use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::receive::{Receive, Ring};
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
 use mkey_core::device::{Gid, RefusedBy};
-use mkey_core::engine::{Change, Executor, Progress, atomic_alignment};
+use mkey_core::engine::{Access, Change, Executor, Progress, atomic_alignment};
 use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::{Key, Rkey};
@@ -146,6 +147,34 @@ impl Qp {
                 }
             },
         )
+    }
+
+    /// A WRITE whose bytes all lie in one chunk of one entry, which the queue pair allows: the
+    /// shortest way, of the same effect as [`Qp::handle_request`].
+    #[inline]
+    pub(super) fn write_chunk(
+        &self,
+        executor: &mut Executor,
+        requester: &Core,
+        source: &Access,
+        remote: RemoteAddr,
+        after: &mut After,
+    ) -> Answer {
+        let target = Access {
+            key: remote.rkey.0,
+            pd: self.pd,
+            qp: self.id,
+            address: remote.address,
+            length: source.length,
+            want: Want::RemoteWrite,
+        };
+        match memory::chunk(executor, requester, source, &self.core, &target) {
+            Ok(()) => Answer::Ack,
+            Err(Failed::Source(refusal)) => Answer::Unsent(refusal),
+            Err(Failed::Target(refusal)) => {
+                self.violation(source.length, remote, refusal, true, after)
+            }
+        }
     }
 
     /// WRITE with immediate data: the receive is looked for before the key (R-RA-01, R-RA-15, 16).
@@ -473,7 +502,7 @@ impl Qp {
         if self.srq.is_some() {
             self.core.events.push(AsyncEvent::QpLastWqeReached(self.handle));
         }
-        after.flush.extend(self.me.upgrade());
+        after.later().flush.extend(self.me.upgrade());
     }
 
     fn flush_receives(&self, rq: &mut Rq, after: &mut After) {

@@ -12,7 +12,7 @@ pub(super) enum Wait {
     /// The responder had no receive; another try at this time.
     Receiver { until: Duration },
     /// A revocation has begun and old accesses are running still.
-    Quiet(Change),
+    Quiet(Box<Change>),
 }
 
 /// Tries that the head of the send queue has left.

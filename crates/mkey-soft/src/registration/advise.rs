@@ -62,9 +62,11 @@ impl Registrations {
 }
 
 fn mark(core: &Core, fault: &Fault) -> bool {
+    let mut marked = false;
     with_executor(|executor| {
-        core.engine.fault_in(&mut executor.target, fault, FaultCause::Prefetch)
-    })
+        marked = core.engine.fault_in(&mut executor.target, fault, FaultCause::Prefetch);
+    });
+    marked
 }
 
 /// Takes what the process has in memory already, run by run (R-ODP-15).
