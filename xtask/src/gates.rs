@@ -25,16 +25,17 @@ Examples:
   cargo xtask gates                   every gate
   cargo xtask gates access_check_hot  one, while working on it
 
-The limits are in gates/limits.toml, the scenarios in crates/mkey-core/examples/gates. Exit
-status: 0 all within their limits and all slowed copies beyond, 1 not so, 3 no valgrind.")]
+The limits are in gates/limits.toml, the scenarios in the examples gates of mkey-core and
+soft_gates of mkey-soft. Exit status: 0 all within their limits and all slowed copies beyond,
+1 not so, 3 no valgrind.")]
 pub struct Args {
     /// The gates to run; all of them if none is named
     #[arg(value_name = "GATE")]
     names: Vec<String>,
 }
 
-/// The package and its example that hold the scenarios.
-const SCENARIOS: (&str, &str) = ("mkey-core", "gates");
+/// The packages and their examples that hold the scenarios.
+const SCENARIOS: [(&str, &str); 2] = [("mkey-core", "gates"), ("mkey-soft", "soft_gates")];
 const LIMITS: &str = "gates/limits.toml";
 /// The iterations whose work is counted. A power of two, so that work done every so many
 /// iterations is in the count with its share.
@@ -64,21 +65,29 @@ fn report(workspace: &Workspace, wanted: &[String]) -> Result<Report> {
     let path = workspace.root().join(LIMITS);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {LIMITS}"))?;
     let limits = toml::from_str(&text).with_context(|| format!("cannot read {LIMITS}"))?;
-    let program = build(workspace)?;
-    let names = names(&program)?;
-    for name in wanted {
-        ensure!(names.contains(name), "no gate is called `{name}`; they are {}", names.join(", "));
+    let mut scenarios = Vec::new();
+    for (package, example) in SCENARIOS {
+        let program = build(workspace, package, example)?;
+        for name in names(&program)? {
+            scenarios.push(Scenario { name, program: program.clone() });
+        }
     }
-    let chosen: Vec<_> =
-        names.iter().filter(|name| wanted.is_empty() || wanted.contains(name)).collect();
+    let names: Vec<_> = scenarios.iter().map(|scenario| &scenario.name).collect();
+    for name in wanted {
+        ensure!(names.contains(&name), "no gate is called `{name}`; they are {names:?}");
+    }
+    let chosen: Vec<_> = scenarios
+        .iter()
+        .filter(|scenario| wanted.is_empty() || wanted.contains(&scenario.name))
+        .collect();
     let folder = workspace.target().join("callgrind");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let counter = Counter { valgrind, program, folder };
-    let counts = in_parallel(&chosen, |name| {
+    let counter = Counter { valgrind, folder };
+    let counts = in_parallel(&chosen, |scenario| {
         Ok(Counted {
-            name: (*name).clone(),
-            instructions: counter.per_iteration("run", name)?,
-            slowed: counter.per_iteration("slow", name)?,
+            name: scenario.name.clone(),
+            instructions: counter.per_iteration("run", scenario)?,
+            slowed: counter.per_iteration("slow", scenario)?,
         })
     })?;
     let mut report = judge(&counts, &limits);
@@ -92,8 +101,7 @@ fn report(workspace: &Workspace, wanted: &[String]) -> Result<Report> {
 
 /// Builds the scenarios for any x86-64, whatever the user's flags: valgrind knows no AVX-512, and
 /// counts must not depend on the processor the build ran on.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
-    let (package, example) = SCENARIOS;
+fn build(workspace: &Workspace, package: &str, example: &str) -> Result<PathBuf> {
     let mut command = workspace.cargo();
     command.args(["build", "--profile", "gates", "--package", package, "--example", example]);
     command.env("RUSTFLAGS", "").env_remove("CARGO_ENCODED_RUSTFLAGS");
@@ -108,26 +116,32 @@ fn names(program: &Path) -> Result<Vec<String>> {
     Ok(ended.text.lines().map(str::to_owned).collect())
 }
 
+/// A scenario, and the program that runs it.
+struct Scenario {
+    name: String,
+    program: PathBuf,
+}
+
 struct Counter {
     valgrind: Valgrind,
-    program: PathBuf,
     folder: PathBuf,
 }
 
 impl Counter {
-    /// The instructions of one iteration of scenario `name` at `speed`.
-    fn per_iteration(&self, speed: &str, name: &str) -> Result<f64> {
-        let once = self.total(speed, name, ITERATIONS)?;
-        let twice = self.total(speed, name, 2 * ITERATIONS)?;
+    /// The instructions of one iteration of a scenario at `speed`.
+    fn per_iteration(&self, speed: &str, scenario: &Scenario) -> Result<f64> {
+        let once = self.total(speed, scenario, ITERATIONS)?;
+        let twice = self.total(speed, scenario, 2 * ITERATIONS)?;
         Ok(difference(once, twice))
     }
 
-    fn total(&self, speed: &str, name: &str, iterations: u64) -> Result<u64> {
+    fn total(&self, speed: &str, scenario: &Scenario, iterations: u64) -> Result<u64> {
+        let Scenario { name, program } = scenario;
         let out = self.folder.join(format!("{name}.{speed}.{iterations}"));
         let mut command = self.valgrind.command();
         command.arg("--tool=callgrind");
         command.arg(format!("--callgrind-out-file={}", out.display()));
-        command.arg(&self.program).args([speed, name, &iterations.to_string()]);
+        command.arg(program).args([speed, name, &iterations.to_string()]);
         let ended = run::silent(&mut command)?;
         ensure!(ended.status.success(), "`{}`: {}", run::line(&command), ended.text.trim_end());
         let text = fs::read_to_string(&out)

@@ -23,10 +23,11 @@ pub struct Lines(Vec<CacheLine>);
 
 impl Lines {
     pub fn new(lines: usize) -> Self {
-        Self(vec![CacheLine([0; 8]); lines])
+        // Not all zeros: those would be pages that the kernel never gave, all of them one.
+        Self(vec![CacheLine([1, 0, 0, 0, 0, 0, 0, u64::MAX]); lines])
     }
 
-    /// Loads all of one line.
+    /// Loads all of one line; the sum of its words, which is 0 without the compiler knowing.
     #[inline(always)]
     pub fn load(&self, at: usize) -> u64 {
         self.0.get(at).map_or(0, |line| line.0.iter().fold(0, |sum, word| sum.wrapping_add(*word)))

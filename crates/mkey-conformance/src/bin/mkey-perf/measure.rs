@@ -73,13 +73,13 @@ pub fn median(figures: &[f64]) -> f64 {
 }
 
 /// A sequence of numbers that looks random and can be repeated (xorshift64).
-#[derive(Clone)]
 pub struct Sequence(u64);
 
 impl Sequence {
-    /// The sequence always starts the same way.
-    pub fn new() -> Self {
-        Self(88_172_645_463_325_252)
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Self {
+        // A state of 0 would stay 0.
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// The next number below `bound`.
