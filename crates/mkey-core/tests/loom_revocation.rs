@@ -29,7 +29,7 @@ const ALL: Rights = Rights::LOCAL_WRITE
 const AT: u64 = 0x1000;
 
 /// The memory behind [`AT`].
-type Memory = Arc<UnsafeCell<u64>>;
+type Memory = loom::sync::Arc<UnsafeCell<u64>>;
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -120,7 +120,7 @@ fn revoked<T: 'static>(
     explore(move || {
         let (engine, mut executor) = engine();
         let (key, with) = set_up(&engine);
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let reader = {
             let (engine, memory, told) = (engine.clone(), memory.clone(), told.clone());
             thread::spawn(move || {
@@ -241,7 +241,7 @@ fn a_list_is_never_written_over_a_region_that_ends() {
         let (engine, mut executor) = engine();
         let mr = region(&engine);
         let fast = engine.allocate_fast_mr(PD, 1).expect("room");
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let user = {
             let (engine, memory) = (engine.clone(), memory.clone());
             thread::spawn(move || {
@@ -265,7 +265,7 @@ fn a_window_is_never_bound_to_a_region_that_ends() {
         let (engine, mut executor) = engine();
         let mr = region(&engine);
         let mw = engine.allocate_window(PD, MwKind::Type2).expect("room");
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let user = {
             let (engine, memory) = (engine.clone(), memory.clone());
             thread::spawn(move || {
@@ -313,7 +313,7 @@ fn a_drained_pause_keeps_accesses_out() {
     explore(|| {
         let (engine, mut executor) = engine();
         let key = region(&engine).rkey.0;
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let reader = {
             let (engine, memory) = (engine.clone(), memory.clone());
             thread::spawn(move || {
