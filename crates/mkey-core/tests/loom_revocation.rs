@@ -1,4 +1,5 @@
-//! Revocation on the real engine, in every interleaving of two threads.
+//! Revocation on the real engine, in every interleaving of two threads, and of three with at most
+//! two preemptions.
 //!
 //! A loom cell stands for the memory: loom fails a model in which the cell is touched by two
 //! threads at a time or without an order between them. Run it as
@@ -31,10 +32,14 @@ const AT: u64 = 0x1000;
 /// The memory behind [`AT`].
 type Memory = loom::sync::Arc<UnsafeCell<u64>>;
 
+/// Every interleaving: with two threads the whole file takes seconds.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_up_to(None, model);
+}
+
+fn explore_up_to(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    // Without a bound the whole file takes seconds.
-    builder.preemption_bound = None;
+    builder.preemption_bound = preemptions;
     builder.check(model);
 }
 
@@ -206,6 +211,49 @@ fn rebinding_a_type_1_window_waits_for_accesses() {
         },
         |engine, key, mr| engine.bind(BY, &bind_to(key, mr, AT + 32), MwKind::Type1),
     );
+}
+
+/// A thread that takes its executor slot while a key is revoked is not missed.
+#[test]
+fn deregistration_sees_threads_that_enter_meanwhile() {
+    explore(|| {
+        let (engine, _executor) = engine();
+        let mr = region(&engine);
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
+        let reader = {
+            let (engine, memory) = (engine.clone(), memory.clone());
+            thread::spawn(move || {
+                let mut executor = engine.executors().enter().expect("a slot");
+                touch(&engine, &mut executor.target, mr.rkey.0, &memory);
+            })
+        };
+        finish(&engine, engine.deregister(mr.id).expect("nothing lies on it"));
+        memory.with_mut(|_| ());
+        reader.join().expect("the reader ends");
+    });
+}
+
+/// As [`revoked`], with the memory only read, by two threads at once; at most two preemptions.
+#[test]
+fn deregistration_waits_for_every_reader() {
+    explore_up_to(Some(2), || {
+        let (engine, first) = engine();
+        let second = engine.executors().enter().expect("a slot");
+        let mr = region(&engine);
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
+        let readers = [first, second].map(|mut executor| {
+            let (engine, memory) = (engine.clone(), memory.clone());
+            thread::spawn(move || {
+                if let Ok(guard) = engine.open(&mut executor.target, &access(mr.rkey.0)) {
+                    memory.with(|_| ());
+                    drop(guard);
+                }
+            })
+        });
+        finish(&engine, engine.deregister(mr.id).expect("nothing lies on it"));
+        memory.with_mut(|_| ());
+        readers.into_iter().for_each(|reader| reader.join().expect("a reader ends"));
+    });
 }
 
 /// A reader that holds both the old and the new key of a window that moves: under either it sees
