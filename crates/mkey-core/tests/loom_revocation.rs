@@ -332,6 +332,28 @@ fn a_window_is_never_bound_to_a_region_that_ends() {
     });
 }
 
+/// Of two binds of one window one wins; the other holds nothing.
+#[test]
+fn a_bind_that_lost_leaves_no_hold() {
+    explore(|| {
+        let (engine, _executor) = engine();
+        let mr = region(&engine);
+        let mw = engine.allocate_window(PD, MwKind::Type2).expect("room");
+        let bind = bind_to(mw.rkey.0, mr, AT);
+        let other = {
+            let engine = engine.clone();
+            thread::spawn(move || {
+                engine.bind(BY, &bind, MwKind::Type2).map(|change| finish(&engine, change)).is_ok()
+            })
+        };
+        let one = engine.bind(BY, &bind, MwKind::Type2).map(|change| finish(&engine, change));
+        let other = other.join().expect("the other ends");
+        assert!(one.is_ok() != other, "bound once");
+        finish(&engine, engine.deregister(mw.id).expect("windows are free to go"));
+        finish(&engine, engine.deregister(mr.id).expect("no hold is left"));
+    });
+}
+
 /// An FRMR that ends while it is registered and a window bound to it: the window must not stay.
 #[test]
 fn an_frmr_does_not_end_under_a_window_bound_meanwhile() {

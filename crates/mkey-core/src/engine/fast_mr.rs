@@ -14,6 +14,12 @@ use crate::refusal::{KeyKind, ManageRefusal, QpId, Refusal};
 use crate::rights::Rights;
 use crate::work::{RegMr, Sge};
 
+/// What an FRMR may grant.
+const REGISTRABLE: Rights = Rights::REMOTE
+    .union(Rights::LOCAL_WRITE)
+    .union(Rights::MW_BIND)
+    .union(Rights::RELAXED_ORDERING);
+
 /// Words of one list entry: end (bytes from the start), host address, parent's slot.
 const STRIDE: usize = 3;
 
@@ -127,9 +133,7 @@ impl Engine {
             (State::Free, _) => {}
         }
         same_pd(entry, by.pd, key)?;
-        let allowed =
-            Rights::REMOTE | Rights::LOCAL_WRITE | Rights::MW_BIND | Rights::RELAXED_ORDERING;
-        if !allowed.contains(what.rights) || what.rights.validate().is_err() {
+        if !REGISTRABLE.contains(what.rights) || what.rights.validate().is_err() {
             return Err(ManageRefusal::Rights { rights: what.rights });
         }
         let link = Link::unpack(entry.link());
@@ -175,9 +179,7 @@ impl Engine {
     ) -> Result<(u64, u64), ManageRefusal> {
         let list = self.runs.words(link.run);
         let slots_of_held = link.detail as usize * STRIDE;
-        let writes = what.rights.intersects(
-            Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC | Rights::MW_BIND,
-        );
+        let writes = what.rights.intersects(Rights::NEED_WRITABLE);
         let (mut end, mut holds) = (0, 0);
         let mut last: Option<(Key, u32, &Entry)> = None;
         for (words, sge) in list.chunks_exact(STRIDE).zip(what.entries) {
