@@ -243,3 +243,17 @@ fn write_entry(
     }
     Ok(())
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_past_the_end_is_in_no_entry_whatever_words_follow() {
+        // Two entries of 10 and 20 bytes, then words of an earlier, longer list.
+        let list = [10, 0x1000, 1, 30, 0x2000, 2, 90, 0x3000, 3].map(AtomicU64::new);
+        let at = |offset| locate(&list, 2, offset).map(|piece| (piece.at, piece.skip));
+        assert_eq!([at(0), at(9), at(10), at(29)], [(0, 0), (0, 9), (1, 0), (1, 19)].map(Some));
+        assert_eq!([at(30), at(89)], [None; 2]);
+    }
+}
