@@ -1,1 +1,33 @@
-//! The `mkey` command as a library.
+//! The `mkey` command as a library: `main` parses, runs and answers with an exit code.
+//!
+//! * [`cli`]: the arguments. [`exit`]: how a run may end, and with which code.
+//! * [`device`]: the devices that commands can open by name.
+//! * [`bench`]: `mkey bench`, what memory registration costs on this machine.
+#![deny(unsafe_code)]
+
+pub mod bench;
+pub mod cli;
+pub mod device;
+pub mod exit;
+
+use clap::Parser;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the command with these arguments (the first is the program's name). Results go to standard
+/// output, all else to standard error.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let outcome = match cli::Cli::try_parse_from(arguments) {
+        Ok(cli) => cli::run(cli),
+        Err(error) => {
+            // Help and version are results: a closed pipe there is no failure, and no error
+            // message can be told if standard error is closed.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(end) => end.finish(),
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! A registration costs far more than a dynamic call; posting and polling are in
 //! [`data_plane`](crate::data_plane). What a device can not do answers
-//! [`Reason::Unsupported`](crate::error::Reason::Unsupported) by default.
+//! [`Reason::Unsupported`] by default.
 
 use crate::address::{HostAddr, IoAddr};
 use crate::error::{Error, Reason, Result};

@@ -1,1 +1,75 @@
-//! Linux for mkey.
+//! Linux for mkey: what memory registration needs of the operating system.
+//!
+//! A software RNIC must hold pages in place, notice when a program takes them away, and touch
+//! addresses it was given without trusting them. This crate does that and nothing else: it knows
+//! no keys, no queues and no rights. What the system refuses is answered in one of two ways, never
+//! silently: a typed error, or a weaker means that is reported with its reason and with the command
+//! that would mend it.
+//!
+//! # Chapters
+//!
+//! **[`copy`], the tolerant copy.** Reads, writes and atomics that answer a fault (`SIGSEGV`,
+//! `SIGBUS`) instead of dying of it, in the order of visibility that programs polling their memory
+//! rely on. `copy::install()` once, then methods of the token it returns.
+//!
+//! **[`mapping`], [`ladder`], [`prefault`], [`numa`], memory of one's own.** A
+//! [`mapping::Mapping`] lies on pages of one kind; [`ladder::obtain`] finds the largest kind that
+//! can be had (1 GiB, 2 MiB, transparent, base) and says why not a larger one;
+//! [`prefault::prefault`] brings it in on several threads.
+//!
+//! **[`hugepages`], the pools.** What is there per size and node; [`hugepages::reserve`] makes more
+//! for as long as its guard lives.
+//!
+//! **[`pin`], pinned spans.** [`pin::Pinner`] holds pages in place as counted spans: by the kernel
+//! (io_uring registered buffers), by `mlock`, or not at all (`none`), each span by the strongest
+//! mode that can be had. It fails where the verbs fail. A guard also reaches the pinned pages
+//! themselves, after their mapping has gone, as a NIC does.
+//!
+//! **[`accounting`], what may be pinned.** The verbs' own rule, pure ([`accounting::account`]), and
+//! a counter that applies it to this process. io_uring and `mlock` have budgets of their own that
+//! differ; they cost the pin, not the registration.
+//!
+//! **[`events`], mappings that go away.** [`events::Watcher`] reports unmapping, discarding and
+//! moving of registered memory, and the word by which an access waits for an event in hand.
+//!
+//! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
+//! mapping an address lies in; how much of a range huge pages map.
+//!
+//! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
+//! small memlock limit; the example `under_docker_seccomp` runs a command so.
+//!
+//! # How they play together
+//! A device registering memory: [`accounting::Accountant::charge`] decides, [`pin::Pinner::pin`]
+//! holds, [`events::Watcher::watch`] watches, and the watcher's sink calls
+//! [`pin::Pinner::detach`] beside marking the device's own tables. An access looks at
+//! [`events::InHand`] first, then copies by [`copy::Installed`].
+//!
+//! # Fork
+//! Pins and events belong to the process that made them. In a forked child they refuse, and
+//! dropping them there does nothing; the tolerant copy works on.
+//!
+//! # Platforms
+//! Linux. x86-64 has the assembly copy; elsewhere [`copy`] goes through the kernel
+//! ([`copy::portable`]). What newer kernels add (`PROCMAP_QUERY`, `PAGEMAP_SCAN`,
+//! `MADV_POPULATE_WRITE`, io_uring's sparse tables) is used where it is there.
+
+#![deny(unsafe_op_in_unsafe_fn, missing_docs)]
+#![deny(clippy::undocumented_unsafe_blocks)]
+
+pub mod accounting;
+#[cfg(all(feature = "test-support", target_arch = "x86_64"))]
+pub mod confine;
+pub mod copy;
+pub mod error;
+pub mod events;
+mod fork;
+mod gone;
+pub mod hugepages;
+pub mod ladder;
+pub mod limits;
+pub mod mapping;
+pub mod numa;
+pub mod pin;
+pub mod prefault;
+pub mod proc;
+mod spans;

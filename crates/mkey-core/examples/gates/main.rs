@@ -11,6 +11,7 @@ use harness::Scenario;
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "harness_loop", setup: || Box::new(|| ()) },
     Scenario { name: "access_check_hot", setup: engine::access_check_hot },
+    Scenario { name: "access_check_window", setup: engine::access_check_window },
     Scenario { name: "access_check_fast_mr", setup: engine::access_check_fast_mr },
     Scenario { name: "window_bind_invalidate", setup: engine::window_bind_invalidate },
     Scenario { name: "fast_mr_64_invalidate", setup: || engine::fast_mr_invalidate(64) },

@@ -1,6 +1,6 @@
 //! Opening memory for an access: check, guard, translation.
 
-use super::check::{Access, check};
+use super::check::{Access, check, serves_plainly};
 use super::entry::{Entry, Meta, State};
 use super::executor::{Lane, Published, tag};
 use super::fast_mr::{self, Piece};
@@ -92,30 +92,42 @@ impl Engine {
     ///
     /// Takes no lock and writes no memory that other threads write, except where pages of a plain
     /// region are detached.
-    #[inline]
+    #[inline(always)]
     pub fn open<'a>(&'a self, lane: &'a mut Lane, access: &Access) -> Result<Guard<'a>, Denied> {
-        let (slot, entry) = self.table.find(access.key.index());
+        let slot = self.table.slot(access.key);
         let published = lane.publish(tag(self.tag, slot));
         if self.paused.load(Ordering::Acquire) != 0 {
             return Err(Denied::Paused);
         }
-        let Some(entry) = entry else {
+        let Some(entry) = self.table.entry(slot) else {
             return Err(Refusal::UnknownIndex { key: access.key }.into());
         };
         let meta = entry.meta();
-        let offset = check(entry, meta, access)?;
-        let found = if meta.is_plain_region() {
-            Found::Memory(entry.host().wrapping_add(offset))
-        } else {
-            self.translate(slot, entry, meta, offset, access.length, access.key)?
+        let found = match serves_plainly(entry, meta, access) {
+            Some(offset) => Found::Memory(entry.host().wrapping_add(offset)),
+            None => self.find(slot, entry, meta, access)?,
         };
         Ok(Guard { _published: published, found, length: access.length })
+    }
+
+    /// Checks and translates an access that a plain region does not simply serve. Apart from
+    /// [`Engine::open`], so that the common case stays small enough to be inlined.
+    #[inline(never)]
+    fn find(
+        &self,
+        slot: u32,
+        entry: &Entry,
+        meta: Meta,
+        access: &Access,
+    ) -> Result<Found<'_>, Denied> {
+        let offset = check(entry, meta, access)?;
+        self.translate(slot, entry, meta, offset, access.length, access.key)
     }
 
     /// Checks a whole message before its first byte moves (R-RA-09): as [`Engine::open`], but of
     /// any length, and pages may be absent.
     pub fn check(&self, lane: &mut Lane, access: &Access) -> Result<(), Refusal> {
-        let (slot, entry) = self.table.find(access.key.index());
+        let (slot, entry) = self.table.find(access.key);
         let _published = lane.publish(tag(self.tag, slot));
         let entry = entry.ok_or(Refusal::UnknownIndex { key: access.key })?;
         check(entry, entry.meta(), access).map(|_| ())

@@ -61,7 +61,9 @@ pub(super) enum Step {
 
 /// Ends the object of an entry whose memory is free.
 fn empty(entry: &Entry, old: Meta) {
-    entry.generation.fetch_add(1, Ordering::Relaxed);
+    // Nobody else writes it while the entry is being changed.
+    let generation = entry.generation.load(Ordering::Relaxed).wrapping_add(1);
+    entry.generation.store(generation, Ordering::Relaxed);
     entry.reopen();
     entry.meta.store(old.with_state(State::Empty).0, Ordering::Release);
 }
@@ -70,17 +72,32 @@ impl Engine {
     /// Carries a change out if nobody uses the old key any more. Never waits.
     #[inline]
     pub fn finish(&self, change: &mut Change) -> Progress {
+        if matches!(change.step, Step::Done) && change.waits.is_empty() {
+            return Progress::Quiet;
+        }
+        self.finish_pending(change)
+    }
+
+    #[cold]
+    fn finish_pending(&self, change: &mut Change) -> Progress {
         if !change.waits.quiet() {
             return Progress::Pending;
         }
-        let Some(entry) = self.table.entry(change.slot) else { return Progress::Quiet };
-        match core::mem::replace(&mut change.step, Step::Done) {
+        self.carry_out(change.slot, core::mem::replace(&mut change.step, Step::Done));
+        Progress::Quiet
+    }
+
+    /// Takes a step. Nobody uses the old key any more.
+    #[inline]
+    fn carry_out(&self, slot: u32, step: Step) {
+        let Some(entry) = self.table.entry(slot) else { return };
+        match step {
             Step::Done => {}
             Step::Replace { old, fields, meta, translated, closed } => {
                 self.let_go(entry, old);
                 match old.kind() {
                     KeyKind::Region => {
-                        self.replace_region(change.slot, entry, old, &fields, meta, translated);
+                        self.replace_region(slot, entry, old, &fields, meta, translated);
                     }
                     _ => entry.publish(&fields, meta),
                 }
@@ -91,24 +108,17 @@ impl Engine {
             }
             Step::Retire { old } => {
                 self.let_go(entry, old);
-                match old.kind() {
-                    KeyKind::Region => {
-                        let mut detached = lock(&self.detached);
-                        if !detached.is_empty() {
-                            detached.remove(&change.slot);
-                        }
-                        self.free_run(entry, old);
-                        empty(entry, old);
-                    }
-                    _ => {
-                        self.free_run(entry, old);
-                        empty(entry, old);
-                    }
+                // Locked until the entry is empty, so that no record is made that nobody forgets.
+                let mut detached = (old.kind() == KeyKind::Region).then(|| lock(&self.detached));
+                if let Some(detached) = &mut detached {
+                    detached.remove(&slot);
                 }
-                self.table.free(change.slot);
+                self.free_run(entry, old);
+                empty(entry, old);
+                drop(detached);
+                self.table.free(slot);
             }
         }
-        Progress::Quiet
     }
 
     /// Gives a region new content. Pages that were taken away stay so, unless it has another
@@ -144,15 +154,14 @@ impl Engine {
             _ => old.variants(),
         };
         let index = self.table.index(slot);
-        let mut change = Change {
-            slot,
-            waits,
-            step,
-            lkey: Lkey(Key::new(index, variants.local)),
-            rkey: Rkey(Key::new(index, variants.remote)),
+        let step = if waits.is_empty() {
+            self.carry_out(slot, step);
+            Step::Done
+        } else {
+            step
         };
-        let _ = self.finish(&mut change);
-        change
+        let lkey = Lkey(Key::new(index, variants.local));
+        Change { slot, waits, step, lkey, rkey: Rkey(Key::new(index, variants.remote)) }
     }
 
     /// Releases the regions that a window or fast registration held.

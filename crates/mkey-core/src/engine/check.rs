@@ -69,6 +69,21 @@ pub(super) fn check(entry: &Entry, meta: Meta, access: &Access) -> Result<u64, R
     }
 }
 
+/// Whether a plain region serves the access: then what [`check`] says of it, by fewer comparisons.
+/// Where it says no, [`check`] has the reason, or the key names something else.
+#[inline(always)]
+pub(super) fn serves_plainly(entry: &Entry, meta: Meta, access: &Access) -> Option<u64> {
+    let same = meta.is_plain_region_for(access.key, access.want);
+    // A region is any queue pair's of its domain.
+    if !same || entry.owner().pd() != access.pd {
+        return None;
+    }
+    match fit(entry.base(), entry.length(), access.address.0, access.length) {
+        Fit::Within(offset) => Some(offset),
+        Fit::Before(_) | Fit::Past(_) => None,
+    }
+}
+
 /// Why a key, offered as rkey (`remote`) or as lkey, names nothing that is in force.
 #[cold]
 pub(super) fn unusable(meta: Meta, key: Key, remote: bool) -> Refusal {

@@ -3,7 +3,7 @@
 use super::sync::{AtomicU64, Ordering};
 use crate::key::Key;
 use crate::refusal::{KeyKind, PdId, QpId};
-use crate::rights::Rights;
+use crate::rights::{Rights, Want};
 
 /// Whether an entry's key is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,15 @@ impl Meta {
         self.0 & (0xf0 | flag::SLOW) == (KeyKind::Region as u64) << 4
     }
 
+    /// Whether this is a plain region in force that `key` names, in the role that `want` asks for,
+    /// and grants what `want` needs: state, kind, flags, variant and right in one comparison.
+    #[inline(always)]
+    pub(super) fn is_plain_region_for(self, key: Key, want: Want) -> bool {
+        let want = want as usize;
+        let variant = u64::from(key.variant()) * PLAIN.variant[want];
+        self.0 & PLAIN.mask[want] == PLAIN.value[want] + variant
+    }
+
     #[inline(always)]
     pub(super) const fn variants(self) -> Variants {
         Variants { local: (self.0 >> LOCAL_SHIFT) as u8, remote: (self.0 >> REMOTE_SHIFT) as u8 }
@@ -126,6 +135,43 @@ impl Meta {
     }
 }
 
+/// What the word of a plain region looks like, by [`Want`].
+struct Patterns {
+    /// The bits that matter.
+    mask: [u64; 5],
+    /// What they are, but for the key's variant.
+    value: [u64; 5],
+    /// What the variant is multiplied by to be in its place.
+    variant: [u64; 5],
+}
+
+const PLAIN: Patterns = {
+    const WANTS: [Want; 5] = [
+        Want::LocalRead,
+        Want::LocalWrite,
+        Want::RemoteRead,
+        Want::RemoteWrite,
+        Want::RemoteAtomic,
+    ];
+    let mut patterns = Patterns { mask: [0; 5], value: [0; 5], variant: [0; 5] };
+    let mut at = 0;
+    while at < WANTS.len() {
+        let want = WANTS[at];
+        assert!(want as usize == at);
+        let (shift, bits) = match want.is_remote() {
+            true => (REMOTE_SHIFT, 0xff),
+            // With the bit that says that there is no local key.
+            false => (LOCAL_SHIFT, 0x1ff),
+        };
+        let right = (want.right().bits() as u64) << RIGHTS_SHIFT;
+        patterns.mask[at] = 0xff | flag::SLOW | bits << shift | right;
+        patterns.value[at] = State::Valid as u64 | (KeyKind::Region as u64) << 4 | right;
+        patterns.variant[at] = 1 << shift;
+        at += 1;
+    }
+    patterns
+};
+
 /// The low 8 bits of an object's two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variants {
@@ -140,17 +186,17 @@ pub(super) struct Owner(pub u64);
 impl Owner {
     #[inline(always)]
     pub(super) const fn new(pd: PdId, qp: QpId) -> Self {
-        Self((pd.0 as u64) << 32 | qp.0 as u64)
+        Self((qp.0 as u64) << 32 | pd.0 as u64)
     }
 
     #[inline(always)]
     pub(super) const fn pd(self) -> PdId {
-        PdId((self.0 >> 32) as u32)
+        PdId(self.0 as u32)
     }
 
     #[inline(always)]
     pub(super) const fn qp(self) -> QpId {
-        QpId(self.0 as u32)
+        QpId((self.0 >> 32) as u32)
     }
 }
 

@@ -12,22 +12,38 @@ use std::sync::{Arc, OnceLock};
 const BLOCK: usize = if cfg!(loom) { 2 } else { 64 };
 const BLOCKS: usize = if cfg!(loom) { 1 } else { 1024 };
 
-/// Low bits of a published word: engine and slot. The rest counts the accesses of the lane, so
-/// that a word tells one access from the next.
+/// Low bits of a published word: engine, a bit that is set, slot. The rest counts the accesses of
+/// the lane, so that a word tells one access from the next.
 pub(super) const TAG_BITS: u32 = 33;
 const ENGINE_SHIFT: u32 = 25;
+const SET: u64 = 1 << 24;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
 const IDLE: u64 = 0;
 
-/// Two words to a slot, 128 bytes apart from the next: no false sharing, nor by adjacent-line
-/// prefetch.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Slot {
-    lanes: [AtomicU64; 2],
-}
+/// Words from one slot to the next, 128 bytes: no false sharing, nor by adjacent-line prefetch.
+const SLOT: usize = if cfg!(loom) { LANES } else { 16 };
+/// Words of a slot that are used.
+const LANES: usize = 2;
+const WORDS: usize = BLOCK * SLOT;
+/// Slots that a revocation looks at together; a divisor of [`BLOCK`].
+const GROUP: usize = if cfg!(loom) { 1 } else { 8 };
 
-type Block = [Slot; BLOCK];
+/// Slots that are allocated together.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Block([AtomicU64; WORDS]);
+
+impl Block {
+    fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(IDLE)))
+    }
+
+    /// A word of it.
+    #[inline(always)]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.0[at % WORDS]
+    }
+}
 
 /// All executor slots of a process; several engines may share one.
 #[derive(Debug)]
@@ -60,8 +76,7 @@ impl Executors {
                     if number as usize >= BLOCK * BLOCKS {
                         return None;
                     }
-                    self.blocks[number as usize / BLOCK]
-                        .get_or_init(|| Arc::new(core::array::from_fn(|_| Slot::default())));
+                    self.blocks[number as usize / BLOCK].get_or_init(|| Arc::new(Block::new()));
                     // A revoker that misses this store misses also every access through the
                     // slot; the fence of the first access orders the two.
                     self.high.store(number + 1, Ordering::Release);
@@ -72,8 +87,7 @@ impl Executors {
         let block = self.blocks[number as usize / BLOCK].get()?;
         let lane = |lane| Lane {
             block: block.clone(),
-            place: (number as usize % BLOCK) as u8,
-            lane,
+            word: number as usize % BLOCK * SLOT + lane,
             sequence: 0,
         };
         Some(Executor { source: lane(0), target: lane(1), number, executors: self.clone() })
@@ -82,7 +96,7 @@ impl Executors {
     /// A tag for a new engine. Engines that share a tag wait for each other's accesses now and
     /// then, which costs time but nothing else.
     pub(super) fn engine_tag(&self) -> u64 {
-        u64::from(self.engines.fetch_add(1, Ordering::Relaxed) % 256) << ENGINE_SHIFT
+        u64::from(self.engines.fetch_add(1, Ordering::Relaxed) % 256) << ENGINE_SHIFT | SET
     }
 
     /// Slots that were ever taken; those are what a revocation reads.
@@ -104,11 +118,20 @@ impl Executors {
                 break;
             }
             let Some(block) = block.get() else { break };
-            for slot in block.iter().take(left) {
-                for lane in 0..2 {
-                    let word = slot.lanes[lane].load(Ordering::Acquire);
+            let shared: &Block = block;
+            // Nearly all slots are idle nearly all the time, so some are looked at as one. Those
+            // that were never taken are idle, too.
+            for group in (0..left.min(BLOCK)).step_by(GROUP) {
+                let words =
+                    (group..group + GROUP).flat_map(|slot| slot * SLOT..slot * SLOT + LANES);
+                let word = |at| shared.word(at).load(Ordering::Acquire);
+                if words.clone().fold(IDLE, |all, at| all | word(at)) == IDLE {
+                    continue;
+                }
+                for at in words {
+                    let word = word(at);
                     if word != IDLE && matches(word) {
-                        waits.push(block, slot, lane, word);
+                        waits.push(block, at, word);
                     }
                 }
             }
@@ -125,7 +148,7 @@ impl Executors {
 
     /// The accesses running in one engine.
     pub(super) fn users_of_engine(&self, engine_tag: u64) -> Waits {
-        self.scan(|word| word & TAG_MASK & !((1 << ENGINE_SHIFT) - 1) == engine_tag)
+        self.scan(|word| word & TAG_MASK & !(SET - 1) == engine_tag)
     }
 }
 
@@ -150,8 +173,8 @@ impl Drop for Executor {
 #[derive(Debug)]
 pub struct Lane {
     block: Arc<Block>,
-    place: u8,
-    lane: u8,
+    /// Which word of the block.
+    word: usize,
     sequence: u64,
 }
 
@@ -160,7 +183,7 @@ impl Lane {
     #[inline(always)]
     pub(super) fn publish(&mut self, tag: u64) -> Published<'_> {
         self.sequence = self.sequence.wrapping_add(1 << TAG_BITS);
-        let word = &self.block[self.place as usize % BLOCK].lanes[self.lane as usize % 2];
+        let word = self.block.word(self.word);
         // Release, not relaxed: a revoker that reads this word instead of the idle one before it
         // must see that the earlier access has ended.
         word.store(self.sequence | tag, Ordering::Release);
@@ -187,14 +210,13 @@ impl Drop for Published<'_> {
 /// The tag that accesses through table slot `slot` of an engine publish.
 #[inline(always)]
 pub(super) const fn tag(engine_tag: u64, slot: u32) -> u64 {
-    engine_tag | (slot as u64 + 1)
+    engine_tag | slot as u64
 }
 
 #[derive(Debug)]
 struct Wait {
     block: Arc<Block>,
-    place: usize,
-    lane: usize,
+    at: usize,
     word: u64,
 }
 
@@ -204,18 +226,23 @@ pub(super) struct Waits(Vec<Wait>);
 
 impl Waits {
     #[cold]
-    fn push(&mut self, block: &Arc<Block>, slot: &Slot, lane: usize, word: u64) {
-        if let Some(place) = block.iter().position(|other| core::ptr::eq(other, slot)) {
-            self.0.push(Wait { block: block.clone(), place, lane, word });
-        }
+    fn push(&mut self, block: &Arc<Block>, at: usize, word: u64) {
+        self.0.push(Wait { block: block.clone(), at, word });
+    }
+
+    /// Whether none was running.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether all of them have ended.
     #[inline]
     pub(super) fn quiet(&mut self) -> bool {
-        self.0.retain(|wait| {
-            wait.block[wait.place].lanes[wait.lane].load(Ordering::Acquire) == wait.word
-        });
+        if self.0.is_empty() {
+            return true;
+        }
+        self.0.retain(|wait| wait.block.word(wait.at).load(Ordering::Acquire) == wait.word);
         self.0.is_empty()
     }
 }

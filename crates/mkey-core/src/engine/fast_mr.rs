@@ -120,7 +120,7 @@ impl Engine {
     /// is invalidated; a run of entries under one lkey holds its region once.
     pub fn fast_register(&self, by: QpScope, what: &RegMr<'_>) -> Result<Change, ManageRefusal> {
         let key = what.key;
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         let meta = entry.meta();
         match (meta.state(), meta.kind()) {
@@ -162,11 +162,8 @@ impl Engine {
         let fields = Fields { owner, base: what.iova.0, length, host, link: link.pack() };
         let variants = Variants { local: key.variant(), remote: key.variant() };
         let new = Meta::new(State::Valid, KeyKind::FastMr, 0, variants, what.rights);
-        Ok(self.begin(
-            slot,
-            meta,
-            Step::Replace { old: meta, fields, meta: new, translated: true, closed: false },
-        ))
+        let step = Step::Replace { old: meta, fields, meta: new, translated: true, closed: false };
+        Ok(self.begin(slot, meta, step))
     }
 
     /// Writes the list into the run of an FRMR that the caller has taken; its length in bytes and

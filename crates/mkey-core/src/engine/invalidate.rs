@@ -27,9 +27,15 @@ impl Engine {
         if owner != QpId(0) && owner != by.qp {
             return Err(Refusal::OtherQp { key, key_qp: owner, qp: by.qp }.into());
         }
-        entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
+        // Windows lie on regions and fast registrations only, never on windows.
+        let closed = meta.kind() == KeyKind::FastMr;
+        if closed {
+            entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
+        }
         if !entry.take(meta) {
-            entry.reopen();
+            if closed {
+                entry.reopen();
+            }
             return Err(ManageRefusal::Busy { key });
         }
         let fields = Self::unbound(entry, QpId(0));
@@ -37,7 +43,7 @@ impl Engine {
         Ok(self.begin(
             slot,
             meta,
-            Step::Replace { old: meta, fields, meta: free, translated: true, closed: true },
+            Step::Replace { old: meta, fields, meta: free, translated: true, closed },
         ))
     }
 }

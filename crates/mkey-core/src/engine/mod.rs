@@ -12,6 +12,43 @@
 //!
 //! One entry of 64 bytes to a key, plus a page list for on-demand regions and FRMR. The rules are
 //! those of the conformance list (`docs/conformance.md`).
+//!
+//! ```
+//! use mkey_core::address::{HostAddr, IoAddr};
+//! use mkey_core::engine::*;
+//! use mkey_core::refusal::{PdId, QpId, Refusal};
+//! use mkey_core::rights::{Rights, Want};
+//!
+//! let executors = Executors::new();
+//! let mut executor = executors.enter().expect("a slot is free");
+//! let engine = Engine::new(EngineConfig { max_keys: 1024, seed: 1 }, executors);
+//! let (pd, qp) = (PdId(1), QpId(1));
+//! let region = engine
+//!     .register(pd, &Registration {
+//!         iova: IoAddr(0x1000),
+//!         length: 4096,
+//!         rights: Rights::REMOTE_READ,
+//!         backing: Backing::Plain { host: HostAddr(0x7f00_0000_1000) },
+//!     })
+//!     .expect("there is room");
+//!
+//! let read = Access {
+//!     key: region.rkey.0,
+//!     pd,
+//!     qp,
+//!     address: IoAddr(0x1ff8),
+//!     length: 8,
+//!     want: Want::RemoteRead,
+//! };
+//! let guard = engine.open(&mut executor.source, &read).expect("it may be read");
+//! let segment = guard.single().expect("it is contiguous");
+//! assert_eq!(segment.place, Place::Memory(HostAddr(0x7f00_0000_1ff8)));
+//! drop(guard);
+//!
+//! let past = Access { length: 9, ..read };
+//! let denied = engine.open(&mut executor.source, &past).expect_err("one byte too many");
+//! assert!(matches!(denied, Denied::Refused(Refusal::PastEnd { by: 1, .. })));
+//! ```
 
 #![forbid(unsafe_code)]
 

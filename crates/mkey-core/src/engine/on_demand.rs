@@ -265,7 +265,7 @@ impl Engine {
     ) -> Result<Fault, Reason> {
         let key = lkey.0;
         let unknown = Reason::UnknownLkey { key };
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let Some(entry) = entry else { return Err(unknown) };
         let meta = entry.meta();
         if meta.state() != State::Valid && meta.state() != State::Free {

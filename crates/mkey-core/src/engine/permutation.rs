@@ -4,54 +4,52 @@
 //! sees is a permutation of the slot number. This is obfuscation, not cryptography: whoever sees
 //! many keys can solve for it. Protection domains and windows are the real protection.
 
+use crate::key::Key;
+
 const BITS: u32 = 24;
 const MASK: u32 = (1 << BITS) - 1;
-const ROUNDS: usize = 3;
-
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    multiplier: u32,
-    inverse: u32,
-    addend: u32,
-}
 
 /// The permutation drawn from one seed.
+///
+/// Towards the slot, which precedes every look-up, it is as short as it can be: mask, fold, times,
+/// fold, times. Backwards the sequence ends with a fold, so that the low bits of the indices of
+/// neighbouring slots differ as irregularly as the high ones.
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
-    rounds: [Round; ROUNDS],
+    /// In the place of a key's index.
+    mask: u32,
+    multipliers: [u32; 2],
+    inverses: [u32; 2],
 }
 
 impl Permutation {
     pub(super) fn new(seed: u64) -> Self {
         let mut state = seed;
-        let rounds = core::array::from_fn(|_| {
-            let random = split_mix(&mut state);
-            let multiplier = random as u32 & MASK | 1;
-            Round { multiplier, inverse: invert(multiplier), addend: (random >> 32) as u32 & MASK }
-        });
-        Self { rounds }
+        let multipliers = core::array::from_fn(|_| split_mix(&mut state) as u32 & MASK | 1);
+        let inverses = multipliers.map(invert);
+        Self { mask: (split_mix(&mut state) as u32) << 8, multipliers, inverses }
     }
 
-    /// The slot of an index. Hot: it precedes every look-up.
+    /// The slot of a key's index.
     #[inline(always)]
-    pub(super) fn slot(&self, index: u32) -> u32 {
-        let mut x = index & MASK;
-        for round in &self.rounds {
-            x = x.wrapping_mul(round.multiplier).wrapping_add(round.addend) & MASK;
-            x ^= x >> (BITS / 2);
-        }
-        x
+    pub(super) fn slot(&self, key: Key) -> u32 {
+        let x = fold(Key(key.0 ^ self.mask).index()).wrapping_mul(self.multipliers[0]);
+        fold(x).wrapping_mul(self.multipliers[1]) & MASK
     }
 
     /// The index of a slot.
+    #[inline]
     pub(super) fn index(&self, slot: u32) -> u32 {
-        let mut x = slot & MASK;
-        for round in self.rounds.iter().rev() {
-            x ^= x >> (BITS / 2);
-            x = x.wrapping_sub(round.addend).wrapping_mul(round.inverse) & MASK;
-        }
-        x
+        let x = fold(slot.wrapping_mul(self.inverses[1]));
+        fold(x.wrapping_mul(self.inverses[0])) & MASK ^ self.mask >> 8
     }
+}
+
+/// Mixes the upper half of the index bits into the lower one; its own inverse. What lies above
+/// the index bits does not matter and stays.
+#[inline(always)]
+const fn fold(x: u32) -> u32 {
+    x ^ (x & MASK) >> (BITS / 2)
 }
 
 /// The inverse of an odd number modulo 2^32, by Newton's iteration: each step doubles the number
@@ -82,7 +80,7 @@ mod tests {
         let permutation = Permutation::new(7);
         let mut seen = vec![false; 1 << BITS];
         for index in 0..1 << BITS {
-            let slot = permutation.slot(index);
+            let slot = permutation.slot(Key::new(index, index as u8));
             assert!(!core::mem::replace(&mut seen[slot as usize], true));
             assert_eq!(permutation.index(slot), index);
         }

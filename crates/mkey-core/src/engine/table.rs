@@ -4,7 +4,7 @@
 use super::entry::Entry;
 use super::permutation::Permutation;
 use super::sync::{Mutex, lock};
-use crate::key::MAX_KEYS;
+use crate::key::{Key, MAX_KEYS};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -16,9 +16,12 @@ const CHUNKS: usize = if cfg!(loom) { 2 } else { 1 << (24 - CHUNK_BITS) };
 /// A freed slot rests until so many others were freed after it, unless the table is full.
 const REST: usize = 1024;
 
+/// Arrays, so that the places of a slot need no check: every look-up goes through here.
+type Chunk = [Entry; CHUNK];
+
 #[derive(Debug)]
 pub(super) struct Table {
-    chunks: Box<[OnceLock<Box<[Entry]>>]>,
+    chunks: Box<[OnceLock<Box<Chunk>>; CHUNKS]>,
     permutation: Permutation,
     slots: Mutex<Slots>,
     most: u32,
@@ -35,17 +38,23 @@ struct Slots {
 impl Table {
     pub(super) fn new(most: u32, seed: u64) -> Self {
         Self {
-            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            chunks: boxed(OnceLock::new),
             permutation: Permutation::new(seed),
             slots: Mutex::new(Slots::default()),
             most: most.min(MAX_KEYS),
         }
     }
 
-    /// The entry of an index, if its chunk was ever used.
+    /// The slot of a key's index.
     #[inline(always)]
-    pub(super) fn find(&self, index: u32) -> (u32, Option<&Entry>) {
-        let slot = self.permutation.slot(index);
+    pub(super) fn slot(&self, key: Key) -> u32 {
+        self.permutation.slot(key)
+    }
+
+    /// The slot of a key's index, and its entry if its chunk was ever used.
+    #[inline(always)]
+    pub(super) fn find(&self, key: Key) -> (u32, Option<&Entry>) {
+        let slot = self.slot(key);
         (slot, self.entry(slot))
     }
 
@@ -61,10 +70,8 @@ impl Table {
     /// A slot whose entry is empty, or `None` when `most` are in use.
     pub(super) fn allocate(&self) -> Option<(u32, &Entry)> {
         let slot = self.allocate_slot()?;
-        let chunk = self
-            .chunks
-            .get(slot as usize >> CHUNK_BITS)?
-            .get_or_init(|| (0..CHUNK).map(|_| Entry::default()).collect());
+        let chunk =
+            self.chunks.get(slot as usize >> CHUNK_BITS)?.get_or_init(|| boxed(Entry::default));
         Some((slot, chunk.get(slot as usize % CHUNK)?))
     }
 
@@ -119,5 +126,14 @@ impl Table {
         let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
         let resting = lock(&self.slots).resting.capacity() * size_of::<u32>();
         (chunks * CHUNK * size_of::<Entry>() + resting) as u64
+    }
+}
+
+/// An array made in the place where it stays; a large one would not fit on the stack.
+fn boxed<T, const N: usize>(make: impl Fn() -> T) -> Box<[T; N]> {
+    let made: Box<[T]> = (0..N).map(|_| make()).collect();
+    match made.try_into() {
+        Ok(array) => array,
+        Err(_) => unreachable!("as many were made as the array has"),
     }
 }

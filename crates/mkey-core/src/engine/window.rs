@@ -58,11 +58,8 @@ impl Engine {
             }
             return Err(ManageRefusal::Busy { key: what.mw.0 });
         }
-        Ok(self.begin(
-            slot,
-            meta,
-            Step::Replace { old: meta, fields, meta: new, translated: true, closed: false },
-        ))
+        let step = Step::Replace { old: meta, fields, meta: new, translated: true, closed: false };
+        Ok(self.begin(slot, meta, step))
     }
 
     /// The window that a bind names, ready to be bound.
@@ -131,7 +128,7 @@ impl Engine {
 
     /// The live object that an rkey names, and its word.
     pub(super) fn named(&self, key: Key) -> Result<(u32, &Entry, Meta), ManageRefusal> {
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         let meta = entry.meta();
         if meta.state() == State::Empty || !meta.is_rkey(key) {
@@ -146,7 +143,7 @@ impl Engine {
     /// Holds the region of an lkey, so that it can not end; what it is must be looked at after.
     #[inline]
     pub(super) fn hold_parent(&self, key: Key) -> Result<(u32, &Entry), ManageRefusal> {
-        let (slot, entry) = self.table.find(key.index());
+        let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
         if !entry.hold() {
             return Err(ManageRefusal::Busy { key });

@@ -1,0 +1,190 @@
+//! Memory to register: mapped on pages of a chosen kind, registered, copied into.
+//!
+//! Peers and this process write an [`Arena`] at the same time, so it lends no references: bytes
+//! move by raw copies whose ranges are checked here.
+#![allow(unsafe_code)] // The one file of this crate that does; each block says why it holds.
+
+use super::error::{Result, RowError};
+use mkey_core::address::HostAddr;
+use mkey_core::device::{Device, MrInfo, MrSpec, PdHandle};
+use mkey_core::rights::Rights;
+use mkey_os::error::OsError;
+use mkey_os::mapping::{Mapping, PageKind};
+use std::borrow::Borrow;
+
+/// Mapped memory.
+#[derive(Debug)]
+pub struct Arena {
+    mapping: Mapping,
+}
+
+impl Arena {
+    /// Maps `bytes` (rounded up to whole pages), touching none.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub fn map(bytes: u64, kind: PageKind) -> std::result::Result<Self, OsError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(Self { mapping: Mapping::new(bytes, kind)? })
+    }
+
+    /// The mapping.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Bytes mapped.
+    pub fn bytes(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// The address of the byte at `offset`.
+    pub fn at(&self, offset: u64) -> HostAddr {
+        HostAddr((self.mapping.addr() as u64).saturating_add(offset))
+    }
+
+    /// Registers `length` bytes from `offset`.
+    ///
+    /// # Errors
+    /// As [`Registration::new`].
+    #[inline]
+    pub fn register<'a, D: Device>(
+        &'a self,
+        device: &'a D,
+        pd: PdHandle,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<Registration<'a, D, &'a Arena>> {
+        Registration::new(self, device, pd, offset, length, rights)
+    }
+
+    /// Copies `length` bytes from `from` at `from_offset` to `self` at `offset`: the bare
+    /// reference, and the copy out of a pool.
+    ///
+    /// # Errors
+    /// `Outside` for a range that is not in its arena.
+    #[inline]
+    pub fn copy_from(
+        &self,
+        offset: u64,
+        from: &Arena,
+        from_offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.check(offset, length)?;
+        from.check(from_offset, length)?;
+        // SAFETY: both ranges lie in live mappings that are readable and writable (checked above),
+        // and callers copy between two arenas or disjoint parts (`copy` allows overlap anyway). A
+        // peer that writes at the same time is this same thread, which is not writing now.
+        unsafe {
+            std::ptr::copy(
+                from.mapping.as_ptr().add(from_offset as usize),
+                self.mapping.as_ptr().add(offset as usize),
+                length as usize,
+            );
+        }
+        Ok(())
+    }
+
+    /// The first byte at `offset`, for checks of what arrived.
+    ///
+    /// # Errors
+    /// `Outside` for an offset that is not in the arena.
+    pub fn byte(&self, offset: u64) -> Result<u8> {
+        self.check(offset, 1)?;
+        // SAFETY: within the live mapping; read as volatile because others write it too.
+        Ok(unsafe { self.mapping.as_ptr().add(offset as usize).read_volatile() })
+    }
+
+    /// Sets the byte at `offset`.
+    ///
+    /// # Errors
+    /// `Outside` for an offset that is not in the arena.
+    pub fn set(&self, offset: u64, value: u8) -> Result<()> {
+        self.check(offset, 1)?;
+        // SAFETY: as `byte`; the mapping is writable.
+        unsafe { self.mapping.as_ptr().add(offset as usize).write_volatile(value) };
+        Ok(())
+    }
+
+    /// Sets every byte.
+    pub fn fill(&self, value: u8) {
+        // SAFETY: the whole of the live mapping, which is writable.
+        unsafe { self.mapping.as_ptr().write_bytes(value, self.mapping.len()) };
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<()> {
+        let bytes = self.bytes();
+        if offset <= bytes && length <= bytes - offset {
+            Ok(())
+        } else {
+            Err(RowError::Outside { offset, length, bytes })
+        }
+    }
+}
+
+impl From<Mapping> for Arena {
+    fn from(mapping: Mapping) -> Self {
+        Self { mapping }
+    }
+}
+
+/// Registered memory, which it borrows or owns; deregistered when dropped, before the memory goes.
+#[derive(Debug)]
+pub struct Registration<'a, D: Device, A: Borrow<Arena>> {
+    device: &'a D,
+    /// Its keys.
+    pub info: MrInfo,
+    arena: A,
+    live: bool,
+}
+
+impl<'a, D: Device, A: Borrow<Arena>> Registration<'a, D, A> {
+    /// Registers `length` bytes from `offset` of `arena`.
+    ///
+    /// # Errors
+    /// As the device refuses; `Outside` for a range that is not in the arena.
+    #[inline]
+    pub fn new(
+        arena: A,
+        device: &'a D,
+        pd: PdHandle,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<Self> {
+        let memory = arena.borrow();
+        memory.check(offset, length)?;
+        let spec = MrSpec { address: memory.at(offset), length, iova: None, rights };
+        // SAFETY: the range lies in the mapping, which the registration borrows or owns and so
+        // outlives; one that is leaked leaves accesses after unmapping to be refused by the
+        // device. No reference to the bytes is ever made.
+        let info = unsafe { device.reg_mr(pd, &spec) }?;
+        Ok(Self { device, info, arena, live: true })
+    }
+
+    /// The memory.
+    pub fn arena(&self) -> &Arena {
+        self.arena.borrow()
+    }
+
+    /// Deregisters and says how that went.
+    ///
+    /// # Errors
+    /// As the device refuses.
+    #[inline]
+    pub fn deregister(mut self) -> Result<()> {
+        self.live = false;
+        Ok(self.device.dereg_mr(self.info.handle)?)
+    }
+}
+
+impl<D: Device, A: Borrow<Arena>> Drop for Registration<'_, D, A> {
+    fn drop(&mut self) {
+        if self.live {
+            // On the way out of an error that is already told.
+            let _ = self.device.dereg_mr(self.info.handle);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The arguments of `mkey bench`.
+
+use crate::device;
+use clap::{Args, ValueEnum};
+use mkey_soft::PinMode;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measure what each registration strategy costs on this machine.
+///
+/// Takes less than a minute. Memory, pages, pinning and copies are this machine's own; the device
+/// is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages are
+/// reserved where the user may, and given back at the end, also after Ctrl-C.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  mkey bench                      the tables
+  sudo mkey bench                 the same with huge pages reserved for the while
+  mkey bench --command-cost 16us  add a declared firmware command to each registration
+  mkey bench --json run.json      the tables, and all figures in a file
+  mkey bench --csv - | column -ts,   one line a row, nothing else on standard output
+  mkey bench --memory 64MiB --time 5s   a quick look")]
+pub struct BenchArgs {
+    /// The device to measure
+    #[arg(long, value_name = "NAME", default_value = device::SOFTWARE)]
+    pub device: String,
+
+    /// Memory to register, as in 64MiB or 1GiB; less is used, and said, where it does not fit
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// Time for all measurements, as in 5s or 1min; each row is measured at least once
+    #[arg(long, value_name = "TIME", default_value = "40s", value_parser = parse_time)]
+    pub time: Duration,
+
+    /// Declared time of one device command, as in 16us; added to each registration,
+    /// deregistration and allocation of windows and fast-registration regions, never to posted
+    /// work. Rows are then marked "simulated"
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_cost)]
+    pub command_cost: Duration,
+
+    /// How pages are pinned
+    #[arg(long, value_enum, default_value_t = Pin::Kernel)]
+    pub pin: Pin,
+
+    /// Reserve no huge pages; use those that are free
+    #[arg(long)]
+    pub no_reserve: bool,
+
+    /// Write all figures as JSON to FILE; "-" is standard output, without the tables
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+/// How pages of registered memory are held in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pin {
+    /// Pinned by the kernel, as for a NIC (io_uring registered buffers); where it refuses, mlock,
+    /// then none, and the output says so
+    Kernel,
+    /// Locked: resident while mapped
+    Mlock,
+    /// Not held
+    None,
+}
+
+impl Pin {
+    /// The device's word for it.
+    pub fn mode(self) -> PinMode {
+        match self {
+            Self::Kernel => PinMode::Kernel,
+            Self::Mlock => PinMode::Mlock,
+            Self::None => PinMode::None,
+        }
+    }
+
+    /// Its name in outputs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Mlock => "mlock",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The least memory that rows can be told apart with.
+const LEAST_MEMORY: u64 = 2 << 20;
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let bytes = text.parse::<bytesize::ByteSize>()?.as_u64();
+    match bytes {
+        LEAST_MEMORY.. if bytes <= 1 << 40 => Ok(bytes),
+        _ => Err("between 2MiB and 1TiB, please".to_owned()),
+    }
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(100) || time > Duration::from_secs(24 * 3600) {
+        return Err("between 100ms and 1day, please".to_owned());
+    }
+    Ok(time)
+}
+
+fn parse_cost(text: &str) -> Result<Duration, String> {
+    let cost = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if cost > Duration::from_millis(100) {
+        return Err("a device command of more than 100ms is none".to_owned());
+    }
+    Ok(cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_size("2097152"), Ok(2 << 20));
+        for bad in ["", "x", "1", "0", "-1GiB", "2TiB", "99999999999999999999GiB"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_time("1min"), Ok(Duration::from_secs(60)));
+        for bad in ["", "5", "0s", "1ms", "99999days", "-1s"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn command_costs() {
+        assert_eq!(parse_cost("16us"), Ok(Duration::from_micros(16)));
+        assert_eq!(parse_cost("0s"), Ok(Duration::ZERO));
+        assert_eq!(parse_cost("1ms 500us"), Ok(Duration::from_micros(1500)));
+        for bad in ["", "16", "1s", "us", "-1us", "999999999999999999999us"] {
+            assert!(parse_cost(bad).is_err(), "{bad}");
+        }
+    }
+}

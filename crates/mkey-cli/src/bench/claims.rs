@@ -1,0 +1,78 @@
+//! Widely copied claims beside this run's figures, and why they differ.
+
+use super::report::{Claim, Register, Report};
+use super::units::{size, time};
+
+/// The claims, with the figures of `report`.
+pub fn beside(report: &Report) -> Vec<Claim> {
+    let row = |id: &str| report.figures(id);
+    let registered = |id: &str| {
+        row(id).and_then(|figures| figures.register).map_or("not measured".to_owned(), |register| {
+            let Register { bytes, verb, .. } = register;
+            let mut text = format!("{} for {}", time(verb.median_ns), size(bytes));
+            if bytes != 1 << 30 {
+                let gib = verb.median_ns * (1u64 << 30) as f64 / bytes.max(1) as f64;
+                text.push_str(&format!(" ({} per GiB)", time(gib)));
+            }
+            text
+        })
+    };
+    let map = |id: &str| row(id).and_then(|f| f.map).map(|map| time(map.median_ns));
+    let or_not = |text: Option<String>| text.unwrap_or_else(|| "not measured".to_owned());
+    let claim = |claim: &str, measured: String, why: &str| Claim {
+        claim: claim.to_owned(),
+        measured,
+        why: why.to_owned(),
+    };
+    vec![
+        claim(
+            "1 GiB on 4 KiB pages registers in 185 us",
+            registered("mr-4k"),
+            "185 us would be 0.7 ns for each of 262,144 pages, each of which has to be looked up, \
+             counted and pinned; it fits about 1 MiB. A NIC's table comes on top.",
+        ),
+        claim(
+            "1 GiB on 2 MiB pages registers in 12.6 us",
+            registered("mr-2m"),
+            "Pinning 512 huge pages is quick, and the software RNIC's table is one entry; a NIC \
+             adds firmware commands and a table entry a page (see --command-cost).",
+        ),
+        claim(
+            "FRWR maps in 250 ns",
+            format!("{} (REG_MR of one entry + LOCAL_INV)", or_not(map("frmr-pool"))),
+            "Here both are function calls that write a table in memory; on a NIC they are work \
+             requests that it fetches and executes. From user space there is no REG_MR of pages: \
+             mlx5's UMR lists lkeys of memory registered before.",
+        ),
+        claim(
+            "an ODP page fault costs 1.5 us",
+            match (map("odp-first-touch"), map("odp-warm")) {
+                (Some(fault), Some(warm)) => {
+                    format!("{fault} (8-byte WRITE to an untouched page; {warm} once it is in)")
+                }
+                (fault, _) => or_not(fault),
+            },
+            "Here the fault is the kernel's, taken on this CPU. A NIC's fault stalls the queue \
+             pair, interrupts the host and writes the NIC's table: not measured here.",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample;
+
+    #[test]
+    fn figures_stand_beside_the_claims() {
+        let mut report = sample::report();
+        let claims = beside(&report);
+        assert_eq!(claims[0].measured, "18.0ms for 1 GiB");
+        assert_eq!(claims[2].measured, "90.0ns (REG_MR of one entry + LOCAL_INV)");
+        let register = sample::figures(&mut report, "mr-4k").register.as_mut().unwrap();
+        register.bytes = 64 << 20;
+        assert_eq!(beside(&report)[0].measured, "18.0ms for 64 MiB (288ms per GiB)");
+        report.rows.clear();
+        assert_eq!(beside(&report)[0].measured, "not measured");
+    }
+}

@@ -1,0 +1,178 @@
+//! A report for programs: JSON with everything, CSV with one line a row.
+
+use super::report::{Outcome, Report, Row, Summary};
+use crate::exit::End;
+use serde::Serialize;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// Writes `content` to `path`; "-" is standard output.
+///
+/// # Errors
+/// [`End`] as the output can not be written.
+pub fn write(path: &Path, content: &[u8]) -> Result<(), End> {
+    if is_stdout(path) {
+        return crate::cli::print(content);
+    }
+    let written = fs::File::create(path).and_then(|mut file| {
+        file.write_all(content)?;
+        file.flush()
+    });
+    written.map_err(|error| End::output(path.display(), &error))
+}
+
+/// Whether a path names standard output.
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// The report as JSON, with a line end.
+///
+/// # Errors
+/// [`End::Failed`] if it can not be represented.
+pub fn json(report: &Report) -> Result<Vec<u8>, End> {
+    let mut text = serde_json::to_vec_pretty(report).map_err(End::failed)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// One line of the CSV form; an empty field is "there is no such figure". Nanoseconds.
+#[derive(Debug, Serialize)]
+struct Flat<'a> {
+    id: &'a str,
+    strategy: &'a str,
+    page: &'a str,
+    device: &'a str,
+    software: bool,
+    simulated: bool,
+    registered_bytes: Option<u64>,
+    prefault_ns: Option<f64>,
+    prefault_runs: Option<u64>,
+    pin_ns: Option<f64>,
+    table_ns: Option<f64>,
+    command_ns: Option<f64>,
+    total_ns: Option<f64>,
+    reg_mr_ns: Option<f64>,
+    reg_mr_p99_ns: Option<f64>,
+    dereg_mr_ns: Option<f64>,
+    dereg_mr_p99_ns: Option<f64>,
+    register_runs: Option<u64>,
+    allocate_ns: Option<f64>,
+    map_ns: Option<f64>,
+    map_p99_ns: Option<f64>,
+    map_samples: Option<u64>,
+    map_batch: Option<u32>,
+    percent_of_bare: Option<f64>,
+    bytes_per_second: Option<f64>,
+    io_rounds: Option<u64>,
+    io_bytes: u64,
+    working_set: u64,
+    depth: usize,
+    cpu_ns_per_io: Option<f64>,
+    not_measured: Option<&'a str>,
+    command_that_allows_it: Option<&'a str>,
+}
+
+impl<'a> Flat<'a> {
+    fn new(report: &'a Report, row: &'a Row) -> Self {
+        let figures = row.figures();
+        let register = figures.and_then(|f| f.register);
+        let map = figures.and_then(|f| f.map);
+        let bandwidth = figures.and_then(|f| f.bandwidth);
+        let median = |summary: Option<Summary>| summary.map(|s| s.median_ns);
+        let missing = match &row.outcome {
+            Outcome::NotMeasured(missing) => Some(missing),
+            Outcome::Measured(_) => None,
+        };
+        Self {
+            id: &row.id,
+            strategy: &row.strategy,
+            page: &row.page,
+            device: &report.device.name,
+            software: report.device.software,
+            simulated: row.simulated,
+            registered_bytes: register.map(|r| r.bytes),
+            prefault_ns: median(register.and_then(|r| r.prefault)),
+            prefault_runs: register.and_then(|r| r.prefault).map(|p| p.samples),
+            pin_ns: median(register.and_then(|r| r.pin)),
+            table_ns: register.map(|r| r.table.median_ns),
+            command_ns: median(register.and_then(|r| r.command)),
+            total_ns: register.map(|r| r.total_ns()),
+            reg_mr_ns: register.map(|r| r.verb.median_ns),
+            reg_mr_p99_ns: register.map(|r| r.verb.p99_ns),
+            dereg_mr_ns: register.map(|r| r.deregister.median_ns),
+            dereg_mr_p99_ns: register.map(|r| r.deregister.p99_ns),
+            register_runs: register.map(|r| r.verb.samples),
+            allocate_ns: median(figures.and_then(|f| f.allocate)),
+            map_ns: median(map),
+            map_p99_ns: map.map(|m| m.p99_ns),
+            map_samples: map.map(|m| m.samples),
+            map_batch: map.map(|m| m.batch),
+            percent_of_bare: bandwidth.map(|b| b.percent_of_bare),
+            bytes_per_second: bandwidth.map(|b| b.bytes_per_second),
+            io_rounds: bandwidth.map(|b| b.rounds),
+            io_bytes: report.io.bytes,
+            working_set: report.io.working_set,
+            depth: report.io.depth,
+            cpu_ns_per_io: median(figures.and_then(|f| f.cpu)),
+            not_measured: missing.map(|m| m.what.as_str()),
+            command_that_allows_it: missing.and_then(|m| m.command.as_deref()),
+        }
+    }
+}
+
+/// The rows as CSV with a head line.
+///
+/// # Errors
+/// [`End::Failed`] if a row can not be represented.
+pub fn csv(report: &Report) -> Result<Vec<u8>, End> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in &report.rows {
+        writer.serialize(Flat::new(report, row)).map_err(End::failed)?;
+    }
+    writer.into_inner().map_err(End::failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample;
+
+    #[test]
+    fn json_comes_back_as_it_went() {
+        let report = sample::report();
+        let text = json(&report).unwrap();
+        assert_eq!(serde_json::from_slice::<Report>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn the_json_form_is_stable() {
+        let text = json(&sample::report()).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(value["schema"], 1);
+        let row = &value["rows"][0];
+        assert_eq!(row["id"], "mr-4k");
+        let figures = &row["outcome"]["measured"];
+        assert_eq!(figures["register"]["pin"]["median_ns"], 18e6);
+        assert_eq!(figures["register"]["command"], serde_json::Value::Null);
+        assert_eq!(figures["bandwidth"]["percent_of_bare"], 97.0);
+        let missing = &value["rows"][3]["outcome"]["not_measured"];
+        assert!(missing["command"].as_str().unwrap().starts_with("as root: echo 1 >"));
+    }
+
+    #[test]
+    fn csv_has_a_line_a_row() {
+        let report = sample::report();
+        let text = csv(&report).unwrap();
+        let mut reader = csv::Reader::from_reader(text.as_slice());
+        let heads = reader.headers().unwrap().clone();
+        let column = |name: &str| heads.iter().position(|head| head == name).unwrap();
+        let records: Vec<_> = reader.records().collect::<Result<_, _>>().unwrap();
+        assert_eq!(records.len(), report.rows.len());
+        assert_eq!(&records[0][column("pin_ns")], "18000000.0");
+        assert_eq!(&records[0][column("map_ns")], "");
+        assert_eq!(&records[3][column("pin_ns")], "");
+        assert!(records[3][column("not_measured")].contains("1 needed, 0 of 0"));
+    }
+}

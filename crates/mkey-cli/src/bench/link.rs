@@ -1,0 +1,287 @@
+//! Two connected queue pairs of one process: a peer that writes, and the application whose memory
+//! is written.
+//!
+//! An I/O is an RDMA WRITE by the peer, from a small buffer of its own that stays in the cache,
+//! into the application's memory.
+
+use super::arena::{Arena, Registration};
+use super::error::{Result, RowError};
+use mkey_core::address::IoAddr;
+use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
+use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, RefusedBy};
+use mkey_core::key::Key;
+use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
+use mkey_core::rights::Rights;
+use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+use std::time::{Duration, Instant};
+
+/// The most work requests in one chain.
+pub const MOST: usize = 8;
+
+/// How long a completion may take before something is wrong.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two connected queue pairs. Fields are dropped, and so freed, from the top.
+#[derive(Debug)]
+pub struct Link<'a, D: DataPlane> {
+    device: &'a D,
+    source: Option<Registration<'a, D, &'a Arena>>,
+    source_at: IoAddr,
+    peer: Side<'a, D>,
+    application: Side<'a, D>,
+    /// The protection domain of everything here.
+    pub pd: PdHandle,
+    _pd: Held<'a, D>,
+}
+
+/// A queue pair with its completion queue.
+struct Side<'a, D: DataPlane> {
+    qp: D::Qp,
+    cq: D::Cq,
+    qp_handle: QpHandle,
+    _qp: Held<'a, D>,
+    _cq: Held<'a, D>,
+}
+
+impl<D: DataPlane> std::fmt::Debug for Side<'_, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Side").field("qp_num", &self.qp.qp_num()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum Object {
+    Pd(PdHandle),
+    Cq(CqHandle),
+    Qp(QpHandle),
+}
+
+/// An object of a device, freed when dropped.
+#[derive(Debug)]
+struct Held<'a, D: Device> {
+    device: &'a D,
+    object: Object,
+}
+
+impl<D: Device> Drop for Held<'_, D> {
+    fn drop(&mut self) {
+        // The device goes with the process; what it refuses to free now has no user left.
+        let _ = match self.object {
+            Object::Pd(pd) => self.device.dealloc_pd(pd),
+            Object::Cq(cq) => self.device.destroy_cq(cq),
+            Object::Qp(qp) => self.device.destroy_qp(qp),
+        };
+    }
+}
+
+/// Memory that the peer may write.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// First byte and key.
+    pub remote: RemoteAddr,
+    /// Bytes.
+    pub length: u32,
+}
+
+impl<'a, D: DataPlane> Link<'a, D> {
+    /// Connects two queue pairs; the peer writes from `source`, all of which is registered.
+    ///
+    /// # Errors
+    /// As the device refuses.
+    pub fn connect(device: &'a D, source: &'a Arena) -> Result<Self> {
+        let pd = device.alloc_pd()?;
+        let held_pd = Held { device, object: Object::Pd(pd) };
+        let mut link = Self {
+            device,
+            source: None,
+            source_at: IoAddr(source.at(0).0),
+            peer: Self::side(device, pd)?,
+            application: Self::side(device, pd)?,
+            pd,
+            _pd: held_pd,
+        };
+        link.to_rts(link.peer.qp_handle, link.application.qp.qp_num())?;
+        link.to_rts(link.application.qp_handle, link.peer.qp.qp_num())?;
+        link.source = Some(source.register(device, pd, 0, source.bytes(), Rights::empty())?);
+        Ok(link)
+    }
+
+    fn side(device: &'a D, pd: PdHandle) -> Result<Side<'a, D>> {
+        let cq_handle = device.create_cq(4 * MOST as u32, None)?;
+        let held_cq = Held { device, object: Object::Cq(cq_handle) };
+        let init = QpInit { max_send_wr: 2 * MOST as u32, ..QpInit::new(QpKind::Rc, cq_handle) };
+        let qp_handle = device.create_qp(pd, &init)?.handle;
+        let held_qp = Held { device, object: Object::Qp(qp_handle) };
+        let (qp, cq) = (device.qp(qp_handle)?, device.cq(cq_handle)?);
+        Ok(Side { qp, cq, qp_handle, _qp: held_qp, _cq: held_cq })
+    }
+
+    fn to_rts(&self, qp: QpHandle, dest_qp_num: u32) -> Result<()> {
+        let port = self.device.port();
+        let ah = AhAttr { gid: port.gid, port: 1, hop_limit: 64, ..AhAttr::default() };
+        let steps = [
+            QpModify {
+                state: Some(QpState::Init),
+                port: Some(1),
+                pkey_index: Some(0),
+                rights: Some(Rights::REMOTE_WRITE),
+                ..QpModify::default()
+            },
+            QpModify {
+                state: Some(QpState::Rtr),
+                path_mtu: Some(port.active_mtu.clamp(256, 4096)),
+                dest_qp_num: Some(dest_qp_num),
+                rq_psn: Some(0),
+                max_dest_rd_atomic: Some(1),
+                min_rnr_timer: Some(12),
+                ah: Some(ah),
+                ..QpModify::default()
+            },
+            QpModify {
+                state: Some(QpState::Rts),
+                sq_psn: Some(0),
+                timeout: Some(14),
+                retry_cnt: Some(7),
+                rnr_retry: Some(7),
+                max_rd_atomic: Some(1),
+                ..QpModify::default()
+            },
+        ];
+        for step in &steps {
+            self.device.modify_qp(qp, step)?;
+        }
+        Ok(())
+    }
+
+    /// The device.
+    pub fn device(&self) -> &'a D {
+        self.device
+    }
+
+    /// The peer writes into each target, in one chain, and the last one's completion is polled.
+    ///
+    /// # Errors
+    /// As posting or the work fails.
+    #[inline]
+    pub fn write(&self, targets: &[Target]) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
+        if let [target] = targets {
+            let sge =
+                [Sge { address: self.source_at, length: target.length, lkey: source.info.lkey }];
+            return post_one(self.device, &self.peer, SendOp::Write(target.remote), &sge);
+        }
+        let mut sges = [[Sge::default()]; MOST];
+        for (sge, target) in sges.iter_mut().zip(targets) {
+            *sge = [Sge { address: self.source_at, length: target.length, lkey: source.info.lkey }];
+        }
+        let ops = targets.iter().zip(&sges).map(|(t, sge)| (SendOp::Write(t.remote), &sge[..]));
+        post_and_wait(self.device, &self.peer, ops, targets.len())
+    }
+
+    /// The application posts work without data, in one chain, and polls the last completion.
+    ///
+    /// # Errors
+    /// As posting or the work fails.
+    #[inline]
+    pub fn manage<'w>(&self, ops: &[SendOp<'w>]) -> Result<()> {
+        if let [op] = ops {
+            return post_one(self.device, &self.application, *op, &[]);
+        }
+        let work = ops.iter().map(|op| (*op, &[][..]));
+        post_and_wait(self.device, &self.application, work, ops.len())
+    }
+}
+
+/// Posts one work request and polls its completion.
+#[inline]
+fn post_one<D: DataPlane>(
+    device: &D,
+    side: &Side<'_, D>,
+    op: SendOp<'_>,
+    sges: &[Sge],
+) -> Result<()> {
+    side.qp.post_send(&[SendWr::new(1, op, sges)])?;
+    wait(device, &side.cq, 1)
+}
+
+/// Posts a chain of which only the last makes a completion when all goes well, and polls for it.
+#[inline]
+fn post_and_wait<'w, D: DataPlane>(
+    device: &D,
+    side: &Side<'_, D>,
+    work: impl Iterator<Item = (SendOp<'w>, &'w [Sge])>,
+    count: usize,
+) -> Result<()> {
+    let nothing = SendWr {
+        wr_id: 0,
+        op: SendOp::LocalInv(Key(0)),
+        payload: Payload::Sges(&[]),
+        flags: SendFlags::empty(),
+        dest: None,
+    };
+    let mut chain = [nothing; MOST];
+    let mut filled = 0;
+    for (slot, (op, sges)) in chain.iter_mut().zip(work) {
+        filled += 1;
+        *slot = SendWr::new(filled as u64, op, sges);
+        if filled < count {
+            *slot = slot.unsignaled();
+        }
+    }
+    let Some(chain) = chain.get(..filled).filter(|chain| !chain.is_empty()) else { return Ok(()) };
+    side.qp.post_send(chain)?;
+    wait(device, &side.cq, filled as u64)
+}
+
+/// Polls until the work request `last` is done.
+#[inline]
+fn wait<D: DataPlane>(device: &D, cq: &D::Cq, last: u64) -> Result<()> {
+    let mut completions = [NOTHING_DONE; 4];
+    let mut since = None;
+    loop {
+        for _ in 0..1024 {
+            let taken = cq.poll(&mut completions)?;
+            for completion in completions.iter().take(taken) {
+                if completion.status != WcStatus::Success {
+                    return Err(failed(device, completion));
+                }
+                if completion.wr_id == last {
+                    return Ok(());
+                }
+            }
+        }
+        let since = since.get_or_insert_with(Instant::now);
+        if since.elapsed() > PATIENCE {
+            return Err(RowError::NoCompletion(PATIENCE.as_secs()));
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cold]
+fn failed<D: Device>(device: &D, completion: &Completion) -> RowError {
+    let log = device.refusals().unwrap_or_default();
+    let reason =
+        log.iter().find(|report| report.number == completion.vendor_err).map(|report| match report
+            .refusal
+        {
+            RefusedBy::Access(why) => format!("{}: {why}", report.request),
+            RefusedBy::Manage(why) => format!("{}: {why}", report.request),
+            other => format!("{}: {other:?}", report.request),
+        });
+    RowError::Work { opcode: completion.opcode, status: completion.status, reason }
+}
+
+const NOTHING_DONE: Completion = Completion {
+    wr_id: 0,
+    status: WcStatus::Success,
+    opcode: WcOpcode::Send,
+    byte_len: 0,
+    imm: None,
+    invalidated: None,
+    qp_num: 0,
+    src_qp: 0,
+    has_grh: false,
+    vendor_err: 0,
+};

@@ -1,0 +1,218 @@
+//! How much memory fits: what is free, what the control group allows, what may be locked.
+
+use super::mend;
+use super::report::Missing;
+use super::units::size;
+use mkey_os::limits;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The step that registered memory is a multiple of: one huge page.
+const STEP: u64 = 2 << 20;
+/// Left to the rest of this process: working sets, tables, the program.
+const OTHERS: u64 = 64 << 20;
+/// Memory that the rows pin besides the large registration: the peer's buffer, and the blocks of
+/// one chain that are registered for one I/O each.
+const PINNED_BESIDES: u64 = 1 << 20;
+
+/// How much to register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// Bytes: what was asked for or what fits, in whole huge pages.
+    pub bytes: u64,
+    /// Why it is less than asked for, most binding last.
+    pub limits: Vec<Missing>,
+    /// Why nothing of use may be pinned at all; on-demand rows do without.
+    pub unpinnable: Option<Missing>,
+}
+
+/// What bounds the memory, in bytes; `None`: no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// MemAvailable.
+    pub available: Option<u64>,
+    /// What the control groups leave.
+    pub cgroup: Option<u64>,
+    /// What this process may still lock.
+    pub lockable: Option<u64>,
+}
+
+/// What bounds the memory here and now.
+pub fn bounds() -> Bounds {
+    Bounds {
+        available: available(),
+        cgroup: cgroup_room(Path::new("/sys/fs/cgroup")),
+        lockable: lockable(),
+    }
+}
+
+/// How much of `asked` fits into `bounds`.
+pub fn fit(asked: u64, bounds: &Bounds) -> Fit {
+    let mut fit = Fit { bytes: round(asked), limits: Vec::new(), unpinnable: None };
+    for (bound, what, command) in [
+        (bounds.available, "of memory are available", None),
+        (bounds.cgroup, "of memory are left by the control group", Some(mend::CGROUP)),
+    ] {
+        // A tenth stays free, so that the measurement does not push others out.
+        let Some(free) = bound else { continue };
+        let room = (free / 10 * 9).saturating_sub(OTHERS);
+        fit.lower_to(room, format!("{} {what}", size(free)), command);
+    }
+    if let Some(lockable) = bounds.lockable {
+        let room = lockable.saturating_sub(PINNED_BESIDES);
+        let what = format!("{} may be locked (RLIMIT_MEMLOCK)", size(lockable));
+        if room < STEP {
+            fit.unpinnable =
+                Some(Missing::with(format!("only {what}: too little to measure"), mend::MEMLOCK));
+        } else {
+            fit.lower_to(room, what, Some(mend::MEMLOCK));
+        }
+    }
+    fit
+}
+
+impl Fit {
+    fn lower_to(&mut self, room: u64, why: String, command: Option<&str>) {
+        if room >= self.bytes {
+            return;
+        }
+        self.bytes = floor(room);
+        self.limits.push(Missing {
+            what: format!("{why}: {} are registered", size(self.bytes)),
+            command: command.map(str::to_owned),
+        });
+    }
+}
+
+/// Up to whole steps.
+fn round(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(STEP).unwrap_or(u64::MAX / STEP * STEP).max(STEP)
+}
+
+/// Down to a power of two above 64 MiB, to whole steps below; at least one step.
+fn floor(bytes: u64) -> u64 {
+    let whole = bytes / STEP * STEP;
+    let nice = if whole > 64 << 20 { 1 << whole.ilog2() } else { whole };
+    nice.max(STEP)
+}
+
+fn available() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    parse_available(&text)
+}
+
+fn parse_available(meminfo: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn lockable() -> Option<u64> {
+    if limits::has_ipc_lock().unwrap_or(false) {
+        return None;
+    }
+    let limit = limits::memlock().soft?;
+    Some(limit.saturating_sub(limits::held().map_or(0, |held| held.pinned)))
+}
+
+/// What the control groups of this process leave, the tightest of the path; version 2, then 1.
+fn cgroup_room(root: &Path) -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let (v2, v1) = (group_path(&own, ""), group_path(&own, "memory"));
+    let rooms = [
+        v2.map(|path| (root.to_owned(), path, "memory.max", "memory.current")),
+        v1.map(|path| {
+            (root.join("memory"), path, "memory.limit_in_bytes", "memory.usage_in_bytes")
+        }),
+    ];
+    rooms
+        .into_iter()
+        .flatten()
+        .filter_map(|(root, path, limit, usage)| tightest(&root, &path, limit, usage))
+        .min()
+}
+
+/// The group's path below the root, as in `/system.slice/x`; controller "" is version 2.
+fn group_path(own: &str, controller: &str) -> Option<String> {
+    own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let found = controllers.split(',').any(|name| name == controller);
+        found.then(|| path.trim_start_matches('/').to_owned())
+    })
+}
+
+fn tightest(root: &Path, path: &str, limit: &str, usage: &str) -> Option<u64> {
+    let read = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let folder = root.join(path);
+    // Inside a container the path may name what only the host sees; the root is then ours.
+    let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
+    folders
+        .filter_map(|folder| {
+            // "max" does not parse: no limit. Version 1 says it with a number no machine has.
+            let limit = read(folder.join(limit)).filter(|limit| *limit < 1 << 60)?;
+            Some(limit.saturating_sub(read(folder.join(usage)).unwrap_or(0)))
+        })
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn without_bounds_all_fits() {
+        let fit = fit(GIB, &Bounds::default());
+        assert_eq!((fit.bytes, fit.limits.len(), fit.unpinnable), (GIB, 0, None));
+    }
+
+    #[test]
+    fn the_tightest_bound_counts_and_says_so() {
+        let bounds =
+            Bounds { available: Some(GIB), cgroup: Some(300 << 20), lockable: Some(8 << 20) };
+        let fit = fit(GIB, &bounds);
+        assert_eq!(fit.bytes, 6 << 20);
+        assert_eq!(fit.limits.len(), 3);
+        let last = fit.limits.last().unwrap();
+        assert_eq!(last.what, "8 MiB may be locked (RLIMIT_MEMLOCK): 6 MiB are registered");
+        assert_eq!(last.command.as_deref(), Some(mend::MEMLOCK));
+    }
+
+    #[test]
+    fn a_memlock_of_64_kib_leaves_on_demand_rows() {
+        let fit = fit(GIB, &Bounds { lockable: Some(64 << 10), ..Bounds::default() });
+        assert_eq!(fit.bytes, GIB);
+        assert!(fit.unpinnable.unwrap().what.contains("64 KiB may be locked"));
+    }
+
+    #[test]
+    fn nothing_at_all_still_gives_one_step() {
+        let fit = fit(u64::MAX, &Bounds { available: Some(0), ..Bounds::default() });
+        assert_eq!(fit.bytes, STEP);
+    }
+
+    #[test]
+    fn files_of_the_kernel() {
+        assert_eq!(parse_available("MemTotal: 5 kB\nMemAvailable:   1024 kB\n"), Some(1 << 20));
+        assert_eq!(parse_available("MemTotal: 5 kB\n"), None);
+        assert_eq!(group_path("0::/a/b\n", "").as_deref(), Some("a/b"));
+        let v1 = "5:cpu,memory:/x\n1:name=systemd:/y\n";
+        assert_eq!(group_path(v1, "memory").as_deref(), Some("x"));
+        assert_eq!(group_path(v1, ""), None);
+    }
+
+    #[test]
+    fn the_tightest_group_of_the_path() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        fs::write(root.path().join("a/memory.max"), "1000\n").unwrap();
+        fs::write(root.path().join("a/memory.current"), "400\n").unwrap();
+        let room = |path| tightest(root.path(), path, "memory.max", "memory.current");
+        assert_eq!(room("a/b"), Some(600));
+        assert_eq!(room(""), None);
+        assert_eq!(room("gone/away"), None);
+    }
+}

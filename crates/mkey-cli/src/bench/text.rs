@@ -1,0 +1,338 @@
+//! A report as text for people.
+
+use super::report::{Figures, Outcome, Report, Row, Summary};
+use super::table::{Line, Side, WIDTH, render};
+use super::units::{count, rate, size, time};
+use std::fmt::Write;
+
+const NONE: &str = "-";
+
+/// The whole report.
+pub fn report(report: &Report) -> String {
+    let mut out = String::new();
+    head(&mut out, report);
+    let _ = writeln!(out, "\n{}", title(report));
+    out.push_str(&strategies(report));
+    out.push('\n');
+    out.push_str(&reading(report));
+    heading(&mut out, report, "Spread: medians again, with p99 and how often each was taken");
+    out.push_str(&spread(report));
+    heading(&mut out, report, "The four mechanisms, cost classes as measured here");
+    out.push_str(&mechanisms(report));
+    heading(&mut out, report, "Widely copied claims beside this run");
+    out.push_str(&claims(report));
+    if !report.missing.is_empty() || !report.device.notes.is_empty() {
+        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
+        missing(&mut out, report);
+    }
+    out
+}
+
+/// Whose figures they are; stands at every table.
+fn whose(report: &Report) -> String {
+    let mut text = if report.device.software {
+        format!("figures of the software RNIC {}, not of a NIC", report.device.name)
+    } else {
+        format!("figures of {} ({})", report.device.name, report.device.driver)
+    };
+    if report.command_cost_ns > 0 {
+        let cost = time(report.command_cost_ns as f64);
+        let _ = write!(text, "; simulated device command of {cost}");
+    }
+    text
+}
+
+fn head(out: &mut String, report: &Report) {
+    let machine = &report.machine;
+    let cpu = machine.cpu.as_deref().unwrap_or("unknown CPU");
+    let cores = match machine.cores {
+        1 => "1 core".to_owned(),
+        cores => format!("{cores} cores"),
+    };
+    let _ = writeln!(
+        out,
+        "mkey {} bench: {} ({}), pin {}; {cpu}, {cores}, Linux {}; {:.0} s",
+        report.mkey,
+        report.device.name,
+        report.device.driver,
+        report.device.pin,
+        machine.kernel,
+        report.seconds
+    );
+    if !report.device.notes.is_empty() {
+        let _ = writeln!(out, "The device falls back in some way: its notes are at the end.");
+    }
+    if report.memory.bytes != report.memory.asked {
+        let _ = writeln!(
+            out,
+            "Registered memory: {} instead of {}; the reasons are at the end.",
+            size(report.memory.bytes),
+            size(report.memory.asked)
+        );
+    }
+}
+
+fn heading(out: &mut String, report: &Report, text: &str) {
+    let _ = writeln!(out, "\n{text}\n({})", whose(report));
+}
+
+fn title(report: &Report) -> String {
+    format!(
+        "What registration costs: {} registered, I/O of {}\n({})",
+        size(report.memory.bytes),
+        size(report.io.bytes),
+        whose(report)
+    )
+}
+
+fn median(summary: Option<Summary>) -> String {
+    summary.map_or(NONE.to_owned(), |summary| time(summary.median_ns))
+}
+
+fn p99(summary: Option<Summary>) -> String {
+    summary.map_or(NONE.to_owned(), |summary| time(summary.p99_ns))
+}
+
+fn name_cells(row: &Row) -> Vec<String> {
+    vec![row.strategy.clone(), row.page.clone()]
+}
+
+fn strategies(report: &Report) -> String {
+    let simulated = report.command_cost_ns > 0;
+    let right = |head| (head, Side::Right, None);
+    let mut columns = vec![
+        ("\nstrategy", Side::Left, None),
+        ("\npage", Side::Left, None),
+        right("register\nprefault"),
+        right("\npin"),
+        right("\ntable"),
+    ];
+    if simulated {
+        columns.push(right("\ncommand"));
+    }
+    columns.extend([
+        right("\ntotal"),
+        right("de-\nregister"),
+        right("map I/O\np50"),
+        right("\np99"),
+        right("of bare\ncopy"),
+        right("CPU\nper I/O"),
+    ]);
+    if simulated {
+        columns.push(("\nmark", Side::Left, None));
+    }
+    let line = |row: &Row| {
+        let mut cells = name_cells(row);
+        let figures = match &row.outcome {
+            Outcome::NotMeasured(missing) => {
+                let why = format!("not measured: {}", missing.what);
+                return Line::Text(cells, why, missing.command.clone());
+            }
+            Outcome::Measured(figures) => figures,
+        };
+        let register = figures.register;
+        cells.push(median(register.and_then(|r| r.prefault)));
+        cells.push(median(register.and_then(|r| r.pin)));
+        cells.push(median(register.map(|r| r.table)));
+        if simulated {
+            cells.push(median(register.and_then(|r| r.command)));
+        }
+        cells.push(register.map_or(NONE.to_owned(), |r| time(r.total_ns())));
+        cells.push(median(register.map(|r| r.deregister)));
+        cells.push(median(figures.map));
+        cells.push(p99(figures.map));
+        let percent = figures.bandwidth.map(|b| format!("{:.0} %", b.percent_of_bare));
+        cells.push(percent.unwrap_or_else(|| NONE.to_owned()));
+        cells.push(median(figures.cpu));
+        if simulated {
+            cells.push(if row.simulated { "simulated" } else { "" }.to_owned());
+        }
+        Line::Cells(cells)
+    };
+    let lines: Vec<Line> = report.rows.iter().map(line).collect();
+    render(&columns, &lines)
+}
+
+/// How to read the first table.
+fn reading(report: &Report) -> String {
+    let bare = report.rows.iter().filter_map(|row| row.figures()?.bandwidth);
+    let mut bares: Vec<f64> = bare.map(|b| b.bare_bytes_per_second).collect();
+    let bare = super::measure::median(&mut bares).map_or("?".to_owned(), rate);
+    let mut texts = vec![
+        "register: medians. prefault brings the pages in (the first time warms up and is not \
+         counted); pin and table are terms of reg_mr as the device counts them; total is prefault \
+         and reg_mr from call to return. A NIC adds a table entry a page and firmware commands, \
+         which --command-cost declares."
+            .to_owned(),
+        format!(
+            "An I/O is an RDMA WRITE of {} by a peer in the same process, over a working set of \
+             {}, {} posted at a time, with all that the strategy needs besides. The bare copy \
+             moves the same bytes without a device, in turns with the I/O ({bare}). CPU counts \
+             all threads of the process.",
+            size(report.io.bytes),
+            size(report.io.working_set),
+            report.io.depth
+        ),
+        "map I/O: what one I/O needs besides its data, there and back:".to_owned(),
+    ];
+    for row in &report.rows {
+        if let Some(Figures { map: Some(_), map_is, .. }) = row.figures() {
+            texts.push(format!("  {}: {map_is}", row.strategy));
+        }
+    }
+    let wrap = |text: &String| textwrap::wrap(text, WIDTH).join("\n") + "\n";
+    texts.iter().map(wrap).collect()
+}
+
+fn spread(report: &Report) -> String {
+    let right = |head| (head, Side::Right, None);
+    let columns = [
+        ("\nstrategy", Side::Left, None),
+        ("\npage", Side::Left, None),
+        right("reg_mr\np50"),
+        right("\np99"),
+        right("dereg_mr\np50"),
+        right("\np99"),
+        right("\nruns"),
+        right("prefault\nruns"),
+        right("allocate\np50"),
+        right("map I/O\np99"),
+        right("\nsamples"),
+        right("\nx batch"),
+        right("I/O\nrounds"),
+    ];
+    let line = |row: &Row| {
+        let figures = row.figures()?;
+        let register = figures.register;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
+        let mut cells = name_cells(row);
+        cells.extend([
+            median(register.map(|r| r.verb)),
+            p99(register.map(|r| r.verb)),
+            median(register.map(|r| r.deregister)),
+            p99(register.map(|r| r.deregister)),
+            or_none(register.map(|r| count(r.verb.samples))),
+            or_none(register.and_then(|r| r.prefault).map(|p| count(p.samples))),
+            median(figures.allocate),
+            p99(figures.map),
+            or_none(figures.map.map(|m| count(m.samples))),
+            or_none(figures.map.map(|m| m.batch.to_string())),
+            or_none(figures.bandwidth.map(|b| count(b.rounds))),
+        ]);
+        Some(Line::Cells(cells))
+    };
+    let lines: Vec<Line> = report.rows.iter().filter_map(line).collect();
+    let mut out = render(&columns, &lines);
+    let note = format!(
+        "A batch above 1: so many are timed together, because one is too short for the clock ({} \
+         a reading); p99 is then that of their means. Nothing is subtracted.",
+        time(report.machine.clock_ns as f64)
+    );
+    out.push_str(&textwrap::wrap(&note, WIDTH).join("\n"));
+    out.push('\n');
+    out
+}
+
+fn mechanisms(report: &Report) -> String {
+    let columns = [
+        ("mechanism", Side::Left, None),
+        ("what for", Side::Left, Some(34)),
+        ("cost class here", Side::Left, Some(34)),
+        ("needs", Side::Left, Some(34)),
+    ];
+    let cells = report.mechanisms.iter().map(|m| {
+        Line::Cells(vec![m.name.clone(), m.what_for.clone(), m.cost.clone(), m.needs.clone()])
+    });
+    render(&columns, &cells.collect::<Vec<_>>())
+}
+
+fn claims(report: &Report) -> String {
+    let columns = [
+        ("claim", Side::Left, Some(24)),
+        ("measured here", Side::Left, Some(28)),
+        ("why they differ", Side::Left, Some(62)),
+    ];
+    let cells = report
+        .claims
+        .iter()
+        .map(|c| Line::Cells(vec![c.claim.clone(), c.measured.clone(), c.why.clone()]));
+    render(&columns, &cells.collect::<Vec<_>>())
+}
+
+fn missing(out: &mut String, report: &Report) {
+    let item = |out: &mut String, text: &str, first: &str| {
+        let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent("  ");
+        let _ = writeln!(out, "{}", textwrap::fill(text, options));
+    };
+    for missing in &report.missing {
+        item(out, &missing.what, "- ");
+        if let Some(command) = &missing.command {
+            // Not wrapped: it is to be copied.
+            let _ = writeln!(out, "    {command}");
+        }
+    }
+    for note in &report.device.notes {
+        item(out, &format!("{}: {note}", report.device.name), "- ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample;
+
+    #[test]
+    fn the_first_table_is_golden() {
+        let expected = "                         register                             de-  map I/O          of bare      CPU
+strategy          page   prefault     pin  table  total  register      p50     p99     copy  per I/O
+----------------  -----  --------  ------  -----  -----  --------  -------  ------  -------  -------
+MR                4 KiB     300ms  18.0ms  500ns  318ms    2.90ms        -       -     97 %   3.30us
+MR                THP       300ms   500us  500ns  301ms    2.90ms        -       -     97 %   3.30us
+MR                2 MiB     300ms   460us  500ns  300ms    2.90ms        -       -     97 %   3.30us
+MR                1 GiB  not measured: 1 GiB pages: 1 needed, 0 of 0 available (Cannot allocate memory)
+                         as root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages
+MR for each I/O   4 KiB         -       -      -      -         -   2.10us  3.15us     97 %   3.30us
+FRMR pool         2 MiB     300ms   460us  500ns  300ms    2.90ms   90.0ns   135ns     97 %   3.30us
+MW type 2         2 MiB     300ms   460us  500ns  300ms    2.90ms   80.0ns   120ns     97 %   3.30us
+ODP, first touch  4 KiB         -       -  900ns  900ns    2.90ms   1.90us  2.85us     97 %   3.30us
+ODP, warm         4 KiB         -       -  900ns  900ns    2.90ms   95.0ns   142ns     97 %   3.30us
+";
+        assert_eq!(strategies(&sample::report()), expected);
+    }
+
+    #[test]
+    fn a_declared_command_adds_its_column_and_mark() {
+        let mut report = sample::report();
+        report.command_cost_ns = 16_000;
+        report.rows[0].simulated = true;
+        let table = strategies(&report);
+        assert!(table.lines().nth(1).unwrap().contains("command"), "{table}");
+        assert!(table.lines().nth(3).unwrap().ends_with("simulated"), "{table}");
+        assert!(!table.lines().nth(4).unwrap().contains("simulated"), "{table}");
+    }
+
+    #[test]
+    fn every_table_says_whose_figures_they_are() {
+        let text = report(&sample::report());
+        let tables = text.lines().filter(|line| line.starts_with("---")).count();
+        let labels = text.matches("(figures of the software RNIC mkey0, not of a NIC)").count();
+        assert_eq!((tables, labels), (4, 4), "{text}");
+    }
+
+    #[test]
+    fn it_fits_the_width_and_is_ascii() {
+        let mut report = sample::report();
+        for cost in [0, 16_000] {
+            report.command_cost_ns = cost;
+            for line in super::report(&report).lines().filter(|line| !line.starts_with("    ")) {
+                assert!(line.len() <= 120 && line.is_ascii(), "{} {line}", line.len());
+            }
+        }
+    }
+
+    #[test]
+    fn commands_stand_alone_on_a_line() {
+        let text = report(&sample::report());
+        assert!(text.lines().any(|line| line == "    as root: mend it"), "{text}");
+    }
+}

@@ -1,0 +1,105 @@
+//! The arguments of `mkey`.
+
+use crate::bench;
+use crate::exit::End;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::io::{self, Write};
+
+/// RDMA memory registration made visible.
+///
+/// Exit codes: 0 done, 1 failed, 2 asked for wrongly. Results go to standard output, errors and
+/// progress to standard error.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mkey",
+    version,
+    after_help = "Examples:
+  mkey bench                          what registration costs on this machine
+  mkey bench --json - | jq '.rows[]'  the same for programs
+  mkey completions bash > ~/.local/share/bash-completion/completions/mkey
+  mkey man > mkey.1"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `mkey` does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure what each registration strategy costs on this machine
+    Bench(bench::args::BenchArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// Carries out a command.
+///
+/// # Errors
+/// [`End`]: how the run ended before it was done.
+pub fn run(cli: Cli) -> Result<(), End> {
+    match cli.command {
+        Command::Bench(args) => bench::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
+            print(&script)
+        }
+        Command::Man => print(&manual().map_err(End::failed)?),
+    }
+}
+
+/// The manual: the page of `mkey`, followed by that of each command.
+fn manual() -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        clap_mangen::Man::new(sub.clone()).render(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// Writes a result to standard output.
+///
+/// # Errors
+/// [`End::ClosedPipe`] if nobody reads any more, else [`End::Failed`].
+pub fn print(result: &[u8]) -> Result<(), End> {
+    let mut out = io::stdout().lock();
+    out.write_all(result)
+        .and_then(|()| out.flush())
+        .map_err(|error| End::output("standard output", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_manual_names_commands_and_options() {
+        let page = String::from_utf8(manual().unwrap()).unwrap();
+        for word in ["bench", "completions", "command\\-cost", "no\\-reserve"] {
+            assert!(page.contains(word), "{word} missing");
+        }
+    }
+
+    #[test]
+    fn the_help_of_bench_has_examples() {
+        let mut command = Cli::command();
+        let bench = command.find_subcommand_mut("bench").unwrap();
+        let help = bench.render_long_help().to_string();
+        assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+    }
+}

@@ -1,0 +1,151 @@
+//! `mkey bench` from end to end, with little memory and time.
+
+mod common;
+
+use common::{alone, bench, measured, mkey, run, skipped};
+use mkey_cli::bench::report::{Outcome, Report, Summary};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const SMALL: [&str; 4] = ["--memory", "64MiB", "--time", "2s"];
+
+#[test]
+fn the_tables_come_out_with_all_figures() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (json, csv) = (folder.path().join("run.json"), folder.path().join("run.csv"));
+    let (code, text, stderr) = run(mkey(&["bench"]).args(SMALL).args([
+        "--json",
+        json.to_str().unwrap(),
+        "--csv",
+        csv.to_str().unwrap(),
+    ]));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{text}");
+    let label = "figures of the software RNIC mkey0, not of a NIC";
+    assert_eq!(text.matches(label).count(), 4, "{text}");
+    let report: Report = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report.rows.len(), 11);
+    for row in &report.rows {
+        assert!(text.contains(&row.strategy), "{} missing in\n{text}", row.strategy);
+        match &row.outcome {
+            Outcome::Measured(figures) => {
+                let bandwidth = figures.bandwidth.unwrap();
+                assert!(bandwidth.percent_of_bare > 0.0 && bandwidth.rounds > 0, "{row:?}");
+                assert!(figures.cpu.unwrap().median_ns > 0.0, "{row:?}");
+                for summary in [figures.map, figures.allocate].into_iter().flatten() {
+                    positive(&summary);
+                }
+                if let Some(register) = figures.register {
+                    positive(&register.verb);
+                    positive(&register.deregister);
+                    assert!(register.total_ns() >= register.verb.median_ns);
+                }
+            }
+            // Only pages that this machine does not give may keep a row from being measured.
+            Outcome::NotMeasured(missing) => {
+                assert!(["mr-thp", "mr-2m", "mr-1g"].contains(&row.id.as_str()), "{row:?}");
+                assert!(missing.command.is_some(), "{row:?}");
+            }
+        }
+    }
+    let lines = csv::Reader::from_path(&csv).unwrap().into_records().count();
+    assert_eq!(lines, report.rows.len());
+}
+
+fn positive(summary: &Summary) {
+    assert!(summary.median_ns > 0.0 && summary.p99_ns >= summary.median_ns, "{summary:?}");
+    assert!(summary.samples > 0 && summary.batch > 0, "{summary:?}");
+}
+
+#[test]
+fn huge_pages_register_faster() {
+    let _alone = alone();
+    let report = bench(&SMALL);
+    let small = measured(&report, "mr-4k").register.unwrap().verb.median_ns;
+    let huge = ["mr-2m", "mr-thp"]
+        .into_iter()
+        .filter_map(|id| report.figures(id)?.register)
+        .map(|register| register.verb.median_ns)
+        .next()
+        .expect("neither 2 MiB nor transparent huge pages here: nothing to compare");
+    assert!(huge * 2.0 < small, "huge {huge} ns, 4 KiB {small} ns");
+}
+
+#[test]
+fn a_declared_command_moves_registrations_and_not_posted_work() {
+    const COST_NS: f64 = 2e6;
+    let _alone = alone();
+    let quick = ["--memory", "8MiB", "--time", "2s", "--no-reserve"];
+    let plain = bench(&quick);
+    let declared = bench(&[&quick[..], &["--command-cost", "2ms"]].concat());
+    assert!(plain.rows.iter().all(|row| !row.simulated));
+    for row in declared.rows.iter().filter(|row| row.figures().is_some()) {
+        assert!(row.simulated, "{row:?}");
+    }
+    for id in ["mr-4k", "pool-copy", "frmr-pool", "mw-type2", "odp-warm"] {
+        let before = measured(&plain, id).register.unwrap();
+        let after = measured(&declared, id).register.unwrap();
+        assert_eq!(before.command, None, "{id}");
+        assert!(after.command.unwrap().median_ns >= COST_NS * 0.99, "{id}: {after:?}");
+        assert!(after.verb.median_ns >= COST_NS * 0.99, "{id}: {after:?}");
+        assert!(after.deregister.median_ns >= COST_NS * 0.99, "{id}: {after:?}");
+    }
+    let per_io = measured(&declared, "mr-per-io").map.unwrap().median_ns;
+    assert!(per_io >= 2.0 * COST_NS * 0.99, "{per_io}");
+    for id in ["frmr-pool", "mw-type2"] {
+        let figures = measured(&declared, id);
+        assert!(figures.allocate.unwrap().median_ns >= COST_NS * 0.99, "{id}");
+        let map = figures.map.unwrap().median_ns;
+        assert!(map < COST_NS / 10.0, "{id}: {map} ns: posted work was charged");
+    }
+}
+
+#[test]
+fn an_interrupted_run_gives_its_huge_pages_back() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        // Others can reserve nothing, so there is nothing to give back.
+        skipped("an_interrupted_run_gives_its_huge_pages_back", "reserving needs root");
+        return;
+    }
+    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    let pages = || fs::read_to_string(POOL).unwrap().trim().parse::<u64>().unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        let before = pages();
+        let mut child = mkey(&["bench", "--memory", "64MiB", "--time", "60s"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The pool's file makes no events: look until the reservation shows.
+        let patience = Instant::now() + Duration::from_secs(20);
+        while pages() < before + 32 {
+            assert!(Instant::now() < patience, "no huge pages were reserved");
+            assert_eq!(child.try_wait().unwrap(), None, "the run ended by itself");
+            std::thread::yield_now();
+        }
+        let pid = Pid::from_child(&child);
+        kill_process(pid, signal).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");
+        assert_eq!(pages(), before);
+    }
+}
+
+#[test]
+fn a_finished_run_gives_its_huge_pages_back() {
+    let _alone = alone();
+    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    if !rustix::process::geteuid().is_root() {
+        skipped("a_finished_run_gives_its_huge_pages_back", "reserving needs root");
+        return;
+    }
+    let before = fs::read_to_string(POOL).unwrap();
+    let report = bench(&["--memory", "16MiB", "--time", "1s"]);
+    // It had reserved some: otherwise this test shows nothing.
+    measured(&report, "mr-2m");
+    assert_eq!(fs::read_to_string(POOL).unwrap(), before);
+}

@@ -1,0 +1,73 @@
+//! The command line: exit codes, what goes where, closed pipes.
+
+mod common;
+
+use common::{mkey, run};
+use std::io::Read;
+use std::process::Stdio;
+
+#[test]
+fn an_unknown_device_lists_those_there_are() {
+    let (code, stdout, stderr) = run(&mut mkey(&["bench", "--device", "mlx5_0"]));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("no device \"mlx5_0\"") && stderr.contains("mkey0"), "{stderr}");
+}
+
+#[test]
+fn wrong_arguments_are_2_and_on_standard_error() {
+    for arguments in [
+        &["bench", "--command-cost", "16"][..],
+        &["bench", "--memory", "1"],
+        &["bench", "--pin", "glue"],
+        &["bench", "--json", "-", "--csv", "-"],
+        &["fly"],
+        &[],
+    ] {
+        let (code, stdout, stderr) = run(&mut mkey(arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(!stderr.is_empty());
+    }
+}
+
+#[test]
+fn an_output_that_can_not_be_written_is_1_before_anything_is_measured() {
+    let (code, stdout, stderr) = run(&mut mkey(&["bench", "--json", "/nonexistent/run.json"]));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("/nonexistent/run.json"), "{stderr}");
+}
+
+#[test]
+fn help_version_completions_and_manual_are_results() {
+    for (arguments, word) in [
+        (&["--help"][..], "bench"),
+        (&["bench", "--help"], "--command-cost 16us"),
+        (&["--version"], "mkey "),
+        (&["completions", "bash"], "_mkey"),
+        (&["completions", "zsh"], "#compdef mkey"),
+        (&["man"], ".TH"),
+    ] {
+        let (code, stdout, stderr) = run(&mut mkey(arguments));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+        assert!(stdout.contains(word), "{arguments:?}: {stdout}");
+        assert!(!stdout.contains('\u{1b}'), "colour without a terminal");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let arguments = [
+        &["man"][..],
+        &["completions", "fish"],
+        &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve"],
+        &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve", "--json", "-"],
+    ];
+    for arguments in arguments {
+        let mut child =
+            mkey(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}

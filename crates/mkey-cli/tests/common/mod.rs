@@ -1,0 +1,58 @@
+//! Running the built command.
+#![allow(dead_code)] // Each test file uses part of it.
+
+use mkey_cli::bench::report::{Figures, Outcome, Report};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
+
+/// Runs that reserve huge pages take turns: they watch the same pool.
+static POOL: Mutex<()> = Mutex::new(());
+
+/// Held while a run may reserve huge pages.
+pub fn alone() -> MutexGuard<'static, ()> {
+    POOL.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// `mkey` with these arguments, nothing on standard input.
+pub fn mkey(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mkey"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end.
+pub fn run(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+}
+
+/// Runs `mkey bench` with `--json -` and these arguments; its report.
+pub fn bench(arguments: &[&str]) -> Report {
+    let mut all = vec!["bench", "--json", "-"];
+    all.extend(arguments);
+    let (code, stdout, stderr) = run(&mut mkey(&all));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// The figures of a row that has to be there.
+pub fn measured<'r>(report: &'r Report, id: &str) -> &'r Figures {
+    let row = report.rows.iter().find(|row| row.id == id).unwrap();
+    match &row.outcome {
+        Outcome::Measured(figures) => figures,
+        Outcome::NotMeasured(missing) => panic!("{id}: {missing:?}"),
+    }
+}
+
+/// Tells that a test can not run here, also to `cargo xtask test`, which counts it.
+pub fn skipped(test: &str, why: &str) {
+    let line = format!("{test}: {why}\n");
+    eprint!("SKIPPED: {line}");
+    if let Some(file) = std::env::var_os("XTASK_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    }
+}

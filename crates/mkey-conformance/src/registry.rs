@@ -1,0 +1,152 @@
+//! Rule tests as data: a name, the rules it checks, what the device must offer, a function.
+
+use crate::fixture::Subject;
+use mkey_core::data_plane::DataPlane;
+use mkey_core::device::{Capabilities, Capability, Device};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+/// One test of one rule or more, over devices of `S`.
+pub struct RuleTest<S: Subject> {
+    /// The function's name; it begins with the rule it checks.
+    pub name: &'static str,
+    /// Rules that it checks besides the one it is named after.
+    pub also: &'static [&'static str],
+    /// What the device must offer for it.
+    pub needs: &'static [Capability],
+    /// The test. It panics where the rule does not hold.
+    pub run: fn(&S),
+}
+
+/// How a rule test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The rule holds as far as the test looks.
+    Held,
+    /// It does not; what was seen.
+    Broken(String),
+    /// The device does not offer what the rule is about.
+    NotOffered(Capability),
+}
+
+impl<S: Subject> RuleTest<S> {
+    /// The rule it is named after, as in `R-MW-07`.
+    pub fn rule(&self) -> String {
+        rule_of(self.name)
+    }
+
+    /// All the rules that it checks.
+    pub fn rules(&self) -> Vec<String> {
+        let mut rules = vec![self.rule()];
+        rules.extend(self.also.iter().map(|rule| (*rule).to_owned()));
+        rules
+    }
+
+    /// What the device lacks for it.
+    pub fn lacks(&self, offered: &Capabilities) -> Option<Capability> {
+        self.needs.iter().copied().find(|&need| !offers(offered, need))
+    }
+
+    /// Runs it over devices that `subject` opens.
+    pub fn outcome(&self, subject: &S) -> Outcome {
+        if !self.needs.is_empty() {
+            let (device, _) = subject.open();
+            if let Some(lacking) = self.lacks(device.capabilities()) {
+                return Outcome::NotOffered(lacking);
+            }
+        }
+        match watched(|| (self.run)(subject)) {
+            Ok(()) => Outcome::Held,
+            Err(seen) => Outcome::Broken(seen),
+        }
+    }
+}
+
+thread_local! {
+    /// Where a watched test of this thread panicked, and with what words.
+    static SEEN: RefCell<Option<String>> = const { RefCell::new(None) };
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test; if it panics, what it said and where, instead of a report on the terminal.
+fn watched(test: impl FnOnce()) -> Result<(), String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let otherwise = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !WATCHED.get() {
+                return otherwise(info);
+            }
+            let text = info.payload_as_str().unwrap_or("a panic without words");
+            let place = info.location().map(|at| format!(" ({at})")).unwrap_or_default();
+            SEEN.set(Some(format!("{text}{place}")));
+        }));
+    });
+    WATCHED.set(true);
+    let ended = catch_unwind(AssertUnwindSafe(test));
+    WATCHED.set(false);
+    ended.map_err(|_| SEEN.take().unwrap_or_default())
+}
+
+/// The rule that a test named `r_mw_07_...` is about: `R-MW-07`.
+fn rule_of(name: &str) -> String {
+    name.split('_').take(3).collect::<Vec<_>>().join("-").to_uppercase()
+}
+
+/// Whether a device offers something that tests may need.
+fn offers(device: &Capabilities, need: Capability) -> bool {
+    match need {
+        Capability::Window1 => device.window1,
+        Capability::Window2 => device.window2,
+        Capability::FastMr => device.max_fast_mr_entries > 0,
+        Capability::OnDemand | Capability::Advise => device.odp.explicit,
+        Capability::OnDemandImplicit => device.odp.implicit,
+        Capability::NullMr => device.null_mr,
+        Capability::Rereg => device.rereg,
+        Capability::Atomics => device.atomics,
+        Capability::Srq => device.srq,
+        Capability::ZeroBased => device.zero_based,
+        // Nothing that is told in advance; a test that needs more fails and says so.
+        _ => true,
+    }
+}
+
+/// Whether the device of a data plane offers `need`.
+pub fn device_offers<D: DataPlane>(device: &D, need: Capability) -> bool {
+    offers(Device::capabilities(device), need)
+}
+
+/// Lists the rule tests of a file: `name, name needs [Window2], name also ["R-MW-08"];`.
+macro_rules! rule_tests {
+    ($($name:ident $(needs [$($need:ident),+])? $(also [$($also:literal),+])?),+ $(,)?) => {
+        /// The tests of this section.
+        pub fn tests<S: $crate::fixture::Subject>() -> Vec<$crate::registry::RuleTest<S>> {
+            vec![$($crate::registry::RuleTest {
+                name: stringify!($name),
+                also: &[$($($also),+)?],
+                needs: &[$($(mkey_core::device::Capability::$need),+)?],
+                run: $name::<S>,
+            }),+]
+        }
+    };
+}
+pub(crate) use rule_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_place() {
+        assert_eq!(watched(|| ()), Ok(()));
+        let seen = watched(|| panic!("{} is wrong", 7)).expect_err("it panics");
+        assert!(seen.starts_with("7 is wrong (") && seen.contains("registry.rs:"), "{seen}");
+    }
+
+    #[test]
+    fn a_test_is_named_after_its_rule() {
+        assert_eq!(rule_of("r_mw_07_zero_based_is_refused"), "R-MW-07");
+        assert_eq!(rule_of("r_key_09_range"), "R-KEY-09");
+    }
+}

@@ -1,0 +1,273 @@
+//! The pools of hugetlb pages: what there is, and reserving more for a while.
+
+use crate::error::{Errno, OsError};
+use crate::limits::numa_nodes;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A pool of hugetlb pages of one size; counts in pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Size of a page in bytes.
+    pub page_size: usize,
+    /// Pages in the pool.
+    pub total: u64,
+    /// Pages not in use (those promised to mappings included).
+    pub free: u64,
+    /// Free pages that are promised to mappings not yet touched.
+    pub reserved: u64,
+    /// Pages beyond the configured number, returned to the system when freed.
+    pub surplus: u64,
+    /// How many surplus pages the kernel may make on demand.
+    pub overcommit: u64,
+    /// The same per NUMA node.
+    pub nodes: Vec<NodePool>,
+}
+
+/// The part of a [`Pool`] on one NUMA node; counts in pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePool {
+    /// The node.
+    pub node: u32,
+    /// Pages there.
+    pub total: u64,
+    /// Pages there not in use.
+    pub free: u64,
+    /// Pages there beyond the configured number.
+    pub surplus: u64,
+}
+
+impl Pool {
+    /// Pages a new mapping can have: free, not promised, and those the kernel may still make.
+    pub fn available(&self) -> u64 {
+        let idle = self.free.saturating_sub(self.reserved);
+        idle.saturating_add(self.overcommit.saturating_sub(self.surplus))
+    }
+}
+
+/// All pools, largest page first; empty where the kernel has no hugetlb.
+pub fn pools() -> Vec<Pool> {
+    let Ok(entries) = fs::read_dir("/sys/kernel/mm/hugepages") else { return Vec::new() };
+    let mut sizes: Vec<usize> =
+        entries.flatten().filter_map(|entry| parse_folder(entry.file_name().to_str()?)).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes.into_iter().filter_map(pool).collect()
+}
+
+/// The pool of pages of `page_size` bytes; `None` if the kernel has none.
+pub fn pool(page_size: usize) -> Option<Pool> {
+    let folder = folder(Path::new("/sys/kernel/mm/hugepages"), page_size);
+    let count = |name: &str| read_count(&folder.join(name));
+    let nodes = numa_nodes().into_iter().filter_map(|node| {
+        let node_folder = format!("/sys/devices/system/node/node{node}/hugepages");
+        let folder = self::folder(Path::new(&node_folder), page_size);
+        let count = |name: &str| read_count(&folder.join(name));
+        Some(NodePool {
+            node,
+            total: count("nr_hugepages")?,
+            free: count("free_hugepages")?,
+            surplus: count("surplus_hugepages")?,
+        })
+    });
+    Some(Pool {
+        page_size,
+        total: count("nr_hugepages")?,
+        free: count("free_hugepages")?,
+        reserved: count("resv_hugepages")?,
+        surplus: count("surplus_hugepages")?,
+        overcommit: count("nr_overcommit_hugepages").unwrap_or(0),
+        nodes: nodes.collect(),
+    })
+}
+
+/// Hugetlb pages could not be reserved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReserveError {
+    /// The kernel has no pages of this size.
+    #[error("the kernel has no huge pages of {page_size} bytes")]
+    NoSuchSize {
+        /// The size asked for.
+        page_size: usize,
+    },
+    /// Only root may.
+    #[error("writing {} is refused ({errno}); {}", path.display(), self.mend())]
+    Refused {
+        /// The file that would be written.
+        path: PathBuf,
+        /// What it would hold.
+        pages: u64,
+        /// Why.
+        errno: Errno,
+    },
+    /// The memory is too fragmented or too small; nothing was kept.
+    #[error("{got} of {asked} huge pages of {page_size} bytes could be had")]
+    Short {
+        /// The size asked for.
+        page_size: usize,
+        /// How many were asked for.
+        asked: u64,
+        /// How many the kernel found.
+        got: u64,
+    },
+}
+
+impl ReserveError {
+    /// The command that would help, in words.
+    pub fn mend(&self) -> String {
+        match self {
+            Self::NoSuchSize { page_size } => {
+                format!("boot with hugepagesz={}K", page_size / 1024)
+            }
+            Self::Refused { path, pages, .. } => {
+                format!("as root: echo {pages} > {}", path.display())
+            }
+            Self::Short { .. } => "as root: echo 1 > /proc/sys/vm/compact_memory; \
+                                   or reserve at boot (hugepages=N)"
+                .to_owned(),
+        }
+    }
+}
+
+/// Hugetlb pages reserved on top of what was configured; dropping gives them back.
+#[derive(Debug)]
+pub struct Reservation {
+    handle: RestoreHandle,
+}
+
+/// Gives the pages of a [`Reservation`] back from elsewhere, for a Ctrl-C handler's thread (it
+/// reads and writes files, so not from within a signal handler).
+#[derive(Clone, Debug)]
+pub struct RestoreHandle {
+    path: Arc<PathBuf>,
+    page_size: usize,
+    held: Arc<AtomicU64>,
+}
+
+/// Reserves `more` pages of `page_size` bytes beyond those configured.
+///
+/// # Errors
+/// [`ReserveError`]; the pool is then as before.
+pub fn reserve(page_size: usize, more: u64) -> Result<Reservation, ReserveError> {
+    let path = folder(Path::new("/sys/kernel/mm/hugepages"), page_size).join("nr_hugepages");
+    let seen = read_count(&path).ok_or(ReserveError::NoSuchSize { page_size })?;
+    let (before, after) =
+        change(&path, |now| now.saturating_add(more)).map_err(|error| ReserveError::Refused {
+            path: path.clone(),
+            pages: seen.saturating_add(more),
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::IO),
+        })?;
+    let got = after.saturating_sub(before);
+    let handle =
+        RestoreHandle { path: Arc::new(path), page_size, held: Arc::new(AtomicU64::new(got)) };
+    let reservation = Reservation { handle };
+    if got < more {
+        // Dropping the reservation gives back what was found.
+        return Err(ReserveError::Short { page_size, asked: more, got });
+    }
+    Ok(reservation)
+}
+
+impl Reservation {
+    /// Pages reserved by this guard; 0 after they were given back.
+    pub fn pages(&self) -> u64 {
+        self.handle.held.load(Ordering::Acquire)
+    }
+
+    /// Size of a page in bytes.
+    pub fn page_size(&self) -> usize {
+        self.handle.page_size
+    }
+
+    /// A handle that gives the pages back from another thread.
+    pub fn restore_handle(&self) -> RestoreHandle {
+        self.handle.clone()
+    }
+}
+
+impl RestoreHandle {
+    /// Gives the pages back, once: takes what was added off the number now configured, so that
+    /// others who changed it meanwhile keep theirs. Pages in use stay until they are freed.
+    ///
+    /// # Errors
+    /// [`OsError`] if the pool's file cannot be read or written.
+    pub fn restore(&self) -> Result<(), OsError> {
+        const FILE: &str = "nr_hugepages";
+        let held = self.held.swap(0, Ordering::AcqRel);
+        if held == 0 {
+            return Ok(());
+        }
+        change(&self.path, |now| now.saturating_sub(held))
+            .map(drop)
+            .map_err(|error| OsError::from_io(FILE, &error))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // A refusal leaves the pages reserved; there is nobody to tell.
+        let _ = self.handle.restore();
+    }
+}
+
+/// Changes the size of a pool; returns it before and after. Others who do the same wait, as the
+/// file is locked between reading and writing.
+fn change(path: &Path, to: impl FnOnce(u64) -> u64) -> std::io::Result<(u64, u64)> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    let count = || read_count(path).ok_or(std::io::Error::from(Errno::IO));
+    let before = count()?;
+    fs::write(path, to(before).to_string())?;
+    Ok((before, count()?))
+}
+
+fn folder(root: &Path, page_size: usize) -> PathBuf {
+    root.join(format!("hugepages-{}kB", page_size / 1024))
+}
+
+/// "hugepages-2048kB" as bytes.
+fn parse_folder(name: &str) -> Option<usize> {
+    let kib: usize = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn read_count(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_names() {
+        assert_eq!(parse_folder("hugepages-2048kB"), Some(2 << 20));
+        assert_eq!(parse_folder("hugepages-1048576kB"), Some(1 << 30));
+        assert_eq!(parse_folder("hugepages-"), None);
+        assert_eq!(parse_folder("hugepages-99999999999999999999kB"), None);
+        assert_eq!(parse_folder("hugepages-18446744073709551615kB"), None);
+    }
+
+    #[test]
+    fn available_counts_promises_and_overcommit() {
+        let pool = Pool {
+            page_size: 2 << 20,
+            total: 10,
+            free: 6,
+            reserved: 4,
+            surplus: 1,
+            overcommit: 3,
+            nodes: vec![],
+        };
+        assert_eq!(pool.available(), 2 + 2);
+    }
+
+    #[test]
+    fn no_such_size_is_an_error() {
+        assert_eq!(
+            reserve(12345 << 10, 1).unwrap_err(),
+            ReserveError::NoSuchSize { page_size: 12345 << 10 }
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Unmap, discard and move events: each arrives, whole, before the access that follows it.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the tests' memory is the tests' own")]
+
+mod common;
+
+use common::{Ended, PAGE, Pages, in_child};
+use mkey_os::error::Errno;
+use mkey_os::events::{Event, EventKind, WatchError, Watcher};
+use mkey_os::limits::map_count;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Events as the sink saw them; the sink must not allocate, so room is made before.
+type Seen = Arc<Mutex<Vec<(EventKind, Range<usize>)>>>;
+
+fn watcher() -> (Watcher, Seen) {
+    let seen: Seen = Arc::new(Mutex::new(Vec::with_capacity(100_000)));
+    let for_sink = Arc::clone(&seen);
+    let watcher = Watcher::new(move |event: &Event| {
+        let mut seen = for_sink.lock().unwrap();
+        assert!(seen.len() < seen.capacity());
+        seen.push((event.kind, event.range.clone()));
+    });
+    (watcher.unwrap_or_else(|error| panic!("SKIP: {error}; {}", error.mend())), seen)
+}
+
+/// What the sink saw of these addresses, after the event in hand.
+fn seen_of(watcher: &Watcher, seen: &Seen, range: &Range<usize>) -> Vec<(EventKind, Range<usize>)> {
+    watcher.in_hand().wait();
+    let seen = seen.lock().unwrap();
+    seen.iter().filter(|(_, r)| r.start < range.end && r.end > range.start).cloned().collect()
+}
+
+fn whole(pages: &Pages) -> Range<usize> {
+    pages.addr as usize..pages.addr as usize + pages.len
+}
+
+/// In a child of one thread: no other test unmaps or maps around us, and descriptors are few.
+fn alone(body: impl FnOnce() -> i32) {
+    assert_eq!(in_child(body), Ended::Exit(0));
+}
+
+#[test]
+fn unmapping_discarding_and_moving_are_seen_when_the_call_returns() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let pages = Pages::new(8);
+        pages.fill(1);
+        let range = whole(&pages);
+        let _guard = watcher.watch(range.clone()).unwrap();
+        let page = |i: usize| pages.page(i) as usize;
+        unsafe { libc::madvise(pages.page(1).cast(), PAGE, libc::MADV_DONTNEED) };
+        let expected = vec![(EventKind::Discarded, page(1)..page(2))];
+        assert_eq!(seen_of(&watcher, &seen, &range), expected);
+        pages.unmap(3, 1);
+        assert_eq!(
+            seen_of(&watcher, &seen, &(page(3)..page(4))),
+            [(EventKind::Unmapped, page(3)..page(4))]
+        );
+        pages.replace(5, 1);
+        assert_eq!(
+            seen_of(&watcher, &seen, &(page(5)..page(6))),
+            [(EventKind::Unmapped, page(5)..page(6))]
+        );
+        let target = Pages::new(1);
+        let moved = unsafe {
+            libc::mremap(
+                pages.page(6).cast(),
+                PAGE,
+                PAGE,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                target.addr,
+            )
+        };
+        assert_eq!(moved.cast::<u8>(), target.addr);
+        let to = target.addr as usize;
+        assert!(
+            seen_of(&watcher, &seen, &(page(6)..page(7)))
+                .contains(&(EventKind::Moved { to }, page(6)..page(7)))
+        );
+        0
+    });
+}
+
+#[test]
+fn first_touches_are_no_events() {
+    alone(|| {
+        let (watcher, _seen) = watcher();
+        let pages = Pages::new(1000);
+        let _guard = watcher.watch(whole(&pages)).unwrap();
+        let before = watcher.in_hand().reads();
+        pages.fill(1);
+        assert_eq!(watcher.in_hand().reads(), before);
+        0
+    });
+}
+
+#[test]
+fn memory_mapped_anew_can_be_watched_anew() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let pages = Pages::new(4);
+        let range = whole(&pages);
+        let first = watcher.watch(range.clone()).unwrap();
+        for round in 1..200 {
+            pages.unmap(0, 4);
+            pages.replace(0, 4);
+            let again = watcher.watch(range.clone()).unwrap();
+            let events = seen_of(&watcher, &seen, &range).len();
+            assert_eq!(events, round, "each unmapping is seen once");
+            drop(again);
+        }
+        drop(first);
+        0
+    });
+}
+
+#[test]
+fn many_small_watches_split_no_mapping() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let pages = Pages::new(2000);
+        let before = map_count().unwrap();
+        let guards: Vec<_> = (0..1000)
+            .map(|i| {
+                let addr = pages.page(2 * i) as usize;
+                watcher.watch(addr..addr + 1).unwrap()
+            })
+            .collect();
+        assert!(map_count().unwrap() <= before + 2);
+        drop(guards);
+        assert!(map_count().unwrap() <= before + 2);
+        unsafe { libc::madvise(pages.page(7).cast(), PAGE, libc::MADV_DONTNEED) };
+        assert_eq!(seen_of(&watcher, &seen, &whole(&pages)).len(), 1, "kept for the next");
+        0
+    });
+}
+
+#[test]
+fn what_cannot_be_watched_says_why() {
+    alone(|| {
+        let (watcher, _seen) = watcher();
+        let pages = Pages::new(3);
+        pages.unmap(1, 1);
+        let hole = pages.page(1) as usize;
+        assert_eq!(watcher.watch(whole(&pages)).unwrap_err(), WatchError::Unmapped { addr: hole });
+        // A private mapping of a file.
+        let code = whole as *const () as usize;
+        match watcher.watch(code..code + 1).unwrap_err() {
+            WatchError::Kind { range, file: true, errno } => {
+                assert!(range.contains(&code));
+                assert_eq!(errno, Errno::INVAL);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(watcher.watch(0..0).is_ok());
+        assert!(watcher.watch(usize::MAX - 1..usize::MAX).is_err());
+        // Somebody else's.
+        let (other, _) = self::watcher();
+        let theirs = Pages::new(1);
+        let _guard = other.watch(whole(&theirs)).unwrap();
+        match watcher.watch(whole(&theirs)).unwrap_err() {
+            WatchError::Kind { errno: Errno::BUSY, .. } => {}
+            other => panic!("{other:?}"),
+        }
+        0
+    });
+}
+
+#[test]
+fn shared_memory_and_huge_pages_can_be_watched() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let shared = common::memfd_pages(4, 4);
+        shared.fill(1);
+        let _guard = watcher.watch(whole(&shared)).unwrap();
+        shared.unmap(2, 1);
+        assert_eq!(seen_of(&watcher, &seen, &whole(&shared)).len(), 1);
+        match mkey_os::hugepages::reserve(2 << 20, 4) {
+            Ok(_reservation) => {
+                use mkey_os::mapping::{Mapping, PageKind};
+                let huge = Mapping::new(2 << 20, PageKind::Huge2M).unwrap();
+                let range = huge.range();
+                let _guard = watcher.watch(range.clone()).unwrap();
+                drop(huge);
+                assert_eq!(seen_of(&watcher, &seen, &range), [(EventKind::Unmapped, range)]);
+            }
+            Err(error) => {
+                assert!(!rustix::process::geteuid().is_root(), "{error}");
+                eprintln!("SKIPPED: huge pages cannot be reserved here");
+            }
+        }
+        0
+    });
+}
+
+/// The promise accessors rely on: once munmap has returned, an accessor that waits for the event
+/// in hand finds the mark.
+#[test]
+fn the_mark_is_there_before_the_next_access() {
+    alone(|| {
+        let marks = Arc::new(AtomicUsize::new(0));
+        let for_sink = Arc::clone(&marks);
+        let watcher = Watcher::new(move |_| {
+            // A sink that is slow to mark: the unmapping thread has long gone on.
+            for _ in 0..2_000 {
+                std::hint::spin_loop();
+            }
+            for_sink.fetch_add(1, Ordering::Release);
+        })
+        .unwrap();
+        let in_hand = watcher.in_hand();
+        let pages = Pages::new(1000);
+        let _guard = watcher.watch(whole(&pages)).unwrap();
+        let mut early = 0;
+        for i in 0..1000 {
+            unsafe { libc::madvise(pages.page(i).cast(), PAGE, libc::MADV_DONTNEED) };
+            early += usize::from(marks.load(Ordering::Acquire) <= i);
+            in_hand.wait();
+            assert_eq!(marks.load(Ordering::Acquire), i + 1);
+        }
+        assert!(early > 0, "the test never met the time between reading and marking");
+        0
+    });
+}
+
+#[test]
+fn dropping_the_watcher_lets_waiting_threads_go_and_outlived_guards_do_nothing() {
+    alone(|| {
+        for _ in 0..50 {
+            let (watcher, _seen) = watcher();
+            let pages = Pages::new(64);
+            let guard = watcher.watch(whole(&pages)).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for i in 0..64 {
+                        unsafe { libc::madvise(pages.page(i).cast(), PAGE, libc::MADV_DONTNEED) };
+                    }
+                });
+                drop(watcher);
+            });
+            drop(guard);
+        }
+        0
+    });
+}
+
+#[test]
+fn a_forked_child_has_no_events_and_harms_none() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let pages = Pages::new(2);
+        let guard = watcher.watch(whole(&pages)).unwrap();
+        let ended = in_child(|| {
+            assert_eq!(watcher.watch(whole(&pages)).unwrap_err(), WatchError::Forked);
+            drop(unsafe { std::ptr::read(&guard) });
+            pages.unmap(0, 1);
+            0
+        });
+        assert_eq!(ended, Ended::Exit(0));
+        assert_eq!(seen_of(&watcher, &seen, &whole(&pages)), []);
+        unsafe { libc::madvise(pages.page(0).cast(), PAGE, libc::MADV_DONTNEED) };
+        assert_eq!(seen_of(&watcher, &seen, &whole(&pages)).len(), 1);
+        0
+    });
+}
+
+/// The pinner takes ranges from the event thread while threads allocate, free and unmap.
+#[test]
+fn a_pinner_fed_by_events_neither_hangs_nor_serves_old_pages() {
+    use mkey_os::pin::{PinMode, PinRequest, Pinner};
+    alone(|| {
+        let pinner = Pinner::new(PinMode::Kernel);
+        let for_sink = pinner.clone();
+        let watcher = Watcher::new(move |event| for_sink.detach(event.range.clone())).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let in_hand = watcher.in_hand();
+                    for round in 0..300u32 {
+                        // Large enough that malloc maps it, so freeing unmaps.
+                        let memory = vec![0u8; 200 << 10];
+                        let addr = memory.as_ptr() as usize;
+                        let _watch = watcher.watch(addr..addr + memory.len()).unwrap();
+                        in_hand.wait();
+                        let guard = pinner
+                            .pin(&PinRequest { addr, len: memory.len(), write: true, page: None })
+                            .unwrap();
+                        let mark = round.to_ne_bytes();
+                        guard.write_pinned(addr + 5000, &mark).unwrap();
+                        let bytes = std::hint::black_box(&memory);
+                        let got: Vec<u8> = (5000..5004)
+                            .map(|i| unsafe { bytes.as_ptr().add(i).read_volatile() })
+                            .collect();
+                        assert_eq!(got, mark, "wrote pages that are mapped no more");
+                    }
+                });
+            }
+        });
+        0
+    });
+}

@@ -1,0 +1,200 @@
+//! Completion queues.
+
+use crate::events::Channel;
+use crate::object::{Use, Used};
+use crate::sync::lock;
+use mkey_core::device::CqHandle;
+use mkey_core::error::{Object, Reason};
+use mkey_core::work::Completion;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) handle: CqHandle,
+    pub(crate) depth: u32,
+    /// Queue pairs on it, each counted once per side.
+    users: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: VecDeque<Entry>,
+    overrun: bool,
+    /// Destroyed.
+    retired: bool,
+    armed: Armed,
+    channel: Option<Use<Channel>>,
+    credits: Vec<Credit>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Armed {
+    #[default]
+    No,
+    Solicited,
+    Any,
+}
+
+#[derive(Debug)]
+struct Entry {
+    completion: Completion,
+    credit: Option<CreditOf>,
+}
+
+/// Whose send queue slots a completion gives back when it is polled, and up to which.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreditOf {
+    pub(crate) account: CreditAccount,
+    pub(crate) done: u32,
+}
+
+/// A send queue's place in the list of its completion queue. The generation tells completions of
+/// a former life (before RESET or destruction) from those of the present one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreditAccount {
+    place: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Credit {
+    generation: u32,
+    done: Option<Arc<AtomicU32>>,
+}
+
+/// The completion had no room: it is lost.
+#[derive(Debug)]
+pub(crate) struct Overrun;
+
+impl Cq {
+    pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
+        let entries = VecDeque::with_capacity(depth.min(1024) as usize);
+        let state = Mutex::new(State { entries, channel, ..State::default() });
+        Self { handle, depth, users: AtomicU32::new(0), state }
+    }
+
+    /// Opens an account: `done` is set to the count of finished send work requests as their
+    /// completions are polled.
+    pub(crate) fn open_account(&self, done: Arc<AtomicU32>) -> CreditAccount {
+        let mut state = lock(&self.state);
+        let place = match state.credits.iter().position(|credit| credit.done.is_none()) {
+            Some(place) => place,
+            None => {
+                state.credits.push(Credit { generation: 0, done: None });
+                state.credits.len() - 1
+            }
+        };
+        let mut generation = 0;
+        if let Some(credit) = state.credits.get_mut(place) {
+            credit.generation = credit.generation.wrapping_add(1);
+            credit.done = Some(done);
+            generation = credit.generation;
+        }
+        CreditAccount { place: place as u32, generation }
+    }
+
+    /// Closes an account; completions that are still queued credit nobody.
+    pub(crate) fn close_account(&self, account: CreditAccount) {
+        if let Some(credit) = lock(&self.state).credits.get_mut(account.place as usize)
+            && credit.generation == account.generation
+        {
+            credit.done = None;
+        }
+    }
+
+    /// Adds a completion.
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        completion: &Completion,
+        credit: Option<CreditOf>,
+        solicited: bool,
+    ) -> Result<(), Overrun> {
+        let mut state = lock(&self.state);
+        if state.entries.len() >= self.depth as usize || state.overrun {
+            let first = !state.overrun;
+            state.overrun = true;
+            return if first { Err(Overrun) } else { Ok(()) };
+        }
+        state.entries.push_back(Entry { completion: *completion, credit });
+        if state.armed != Armed::No {
+            self.notify(&mut state, solicited);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn notify(&self, state: &mut State, solicited: bool) {
+        if (state.armed == Armed::Any || solicited)
+            && let Some(channel) = &state.channel
+        {
+            channel.object().events.push(self.handle);
+            state.armed = Armed::No;
+        }
+    }
+
+    /// Takes up to `into.len()` completions.
+    #[inline]
+    pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        if state.overrun || state.retired {
+            return Err(self.unusable(state));
+        }
+        let mut taken = 0;
+        for place in into {
+            let Some(entry) = state.entries.pop_front() else { break };
+            *place = entry.completion;
+            taken += 1;
+            if let Some(CreditOf { account, done }) = entry.credit
+                && let Some(credit) = state.credits.get(account.place as usize)
+                && credit.generation == account.generation
+                && let Some(finished) = &credit.done
+            {
+                finished.store(done, Ordering::Release);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Arms the queue for one event. Arming for any completion is not weakened to solicited ones.
+    pub(crate) fn arm(&self, solicited_only: bool) -> Result<(), Reason> {
+        let mut state = lock(&self.state);
+        if state.retired {
+            return Err(self.unusable(&state));
+        }
+        if !solicited_only {
+            state.armed = Armed::Any;
+        } else if state.armed == Armed::No {
+            state.armed = Armed::Solicited;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn unusable(&self, state: &State) -> Reason {
+        match state.retired {
+            true => Reason::UnknownHandle { object: Object::Cq, handle: self.handle.0 },
+            false => Reason::CqOverrun { depth: self.depth },
+        }
+    }
+
+    /// Ends the queue, whoever holds it still; lets go of its channel.
+    pub(crate) fn retire(&self) {
+        let mut state = lock(&self.state);
+        state.retired = true;
+        if let Some(channel) = state.channel.take() {
+            channel.object().events.forget(|&cq| cq == self.handle);
+        }
+    }
+}
+
+impl Used for Cq {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
+    }
+}

@@ -1,0 +1,211 @@
+//! What all objects of one device share, and what all devices of the process share.
+
+use crate::completion::Cq;
+use crate::events::{Channel, EventQueue};
+use crate::object::{Ah, Pd, PdUse};
+use crate::options::SoftOptions;
+use crate::qp::Qp;
+use crate::receive::Srq;
+use crate::refusals::RefusalLog;
+use crate::registration::Registrations;
+use crate::slots::Slots;
+use crate::sync::lock;
+use crate::timers::Timers;
+use crate::watch::Watch;
+use mkey_core::device::{AhAttr, AhHandle, Capabilities, Gid, PdHandle, RefusedBy};
+use mkey_core::engine::{Engine, Executor, Executors};
+use mkey_core::error::Object;
+use mkey_core::event::AsyncEvent;
+use mkey_core::refusal::PdId;
+use mkey_os::copy::Installed;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+/// The inside of a device.
+pub(crate) struct Core {
+    pub(crate) options: SoftOptions,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) engine: Engine,
+    pub(crate) tolerant: Installed,
+    pub(crate) events: EventQueue<AsyncEvent>,
+    pub(crate) refusals: RefusalLog,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) registrations: Registrations,
+    /// Set when the first memory is registered that can be watched.
+    pub(crate) watch: OnceLock<&'static Watch>,
+    pub(crate) objects: Objects,
+    /// The last serial number given to a domain or queue pair.
+    pub(crate) serial: AtomicU32,
+    pub(crate) next_qp_num: AtomicU32,
+    /// The clock when the device was opened.
+    pub(crate) opened: Duration,
+}
+
+/// The objects by handle.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) pds: Mutex<Slots<Arc<Pd>>>,
+    pub(crate) channels: Mutex<Slots<Arc<Channel>>>,
+    pub(crate) cqs: Mutex<Slots<Arc<Cq>>>,
+    pub(crate) srqs: Mutex<Slots<Arc<Srq>>>,
+    pub(crate) qps: Mutex<Slots<Arc<Qp>>>,
+    pub(crate) ahs: RwLock<Slots<Ah>>,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Notes a refusal; its number for `Completion::vendor_err`.
+    #[cold]
+    pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
+        self.refusals.record(self.age(), qp_num, request, why)
+    }
+
+    /// Time since the device was opened.
+    pub(crate) fn age(&self) -> Duration {
+        self.timers.now().saturating_sub(self.opened)
+    }
+
+    /// Lets the device's timers go on, from a thread that posts or polls.
+    #[inline(always)]
+    pub(crate) fn pump(&self) {
+        if self.timers.any() {
+            self.timers.fire(self.timers.now());
+        }
+    }
+
+    /// The queue pairs that use a completion queue.
+    pub(crate) fn users_of(&self, cq: &Cq) -> Vec<Arc<Qp>> {
+        let qps = lock(&self.objects.qps);
+        let uses = |qp: &&Arc<Qp>| std::ptr::eq(&*qp.send_cq, cq) || std::ptr::eq(&*qp.recv_cq, cq);
+        qps.iter().filter(uses).cloned().collect()
+    }
+
+    /// The address handle's domain and attributes.
+    #[inline]
+    pub(crate) fn ah(&self, handle: AhHandle) -> Option<(PdId, AhAttr)> {
+        let ahs = self.objects.ahs.read().unwrap_or_else(PoisonError::into_inner);
+        ahs.get(handle.0).map(|ah| (ah.pd.id(), ah.attr))
+    }
+
+    /// Makes something a member of a domain.
+    #[inline]
+    pub(crate) fn join(&self, pd: PdHandle) -> Option<PdUse> {
+        lock(&self.objects.pds).get(pd.0).map(PdUse::new)
+    }
+
+    /// What belongs to a domain, in words.
+    #[cold]
+    pub(crate) fn members(&self, pd: PdId) -> String {
+        let (regions, windows) = self.registrations.members(pd);
+        let qps = lock(&self.objects.qps).iter().filter(|qp| qp.pd == pd).count();
+        let srqs = lock(&self.objects.srqs).iter().filter(|srq| srq.pd == pd).count();
+        let ahs = self.objects.ahs.read().unwrap_or_else(PoisonError::into_inner);
+        let ahs = ahs.iter().filter(|ah| ah.pd.id() == pd).count();
+        let counts = [
+            (regions, Object::Mr),
+            (windows, Object::Mw),
+            (qps, Object::Qp),
+            (srqs, Object::Srq),
+            (ahs, Object::Ah),
+        ];
+        let words: Vec<_> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, kind)| format!("{count} {kind}{}", if *count > 1 { "s" } else { "" }))
+            .collect();
+        match words.is_empty() {
+            true => "an object that another thread is creating or destroying".to_owned(),
+            false => words.join(", "),
+        }
+    }
+
+    /// Atomics on words that no CPU atomic can change take turns, over all devices.
+    pub(crate) fn unaligned_atomics(&self) -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        lock(&TURN)
+    }
+}
+
+/// The executor slots of the process: one set for all devices, so that one copy may touch the
+/// memory of two.
+pub(crate) fn executors() -> &'static Arc<Executors> {
+    static EXECUTORS: OnceLock<Arc<Executors>> = OnceLock::new();
+    EXECUTORS.get_or_init(Executors::new)
+}
+
+thread_local! {
+    static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` with the calling thread's executor slot. It returns nothing, so that no result is
+/// moved about on the way.
+#[inline]
+pub(crate) fn with_executor(work: impl FnOnce(&mut Executor)) {
+    let mut work = Some(work);
+    // Fails if the thread is ending and its slot is gone.
+    let _ = EXECUTOR.try_with(|own| {
+        // Fails in a call from within a call.
+        let Ok(mut own) = own.try_borrow_mut() else { return };
+        let executor = match &mut *own {
+            Some(executor) => executor,
+            none => none.insert(enter()),
+        };
+        if let Some(work) = work.take() {
+            work(executor);
+        }
+    });
+    if let Some(work) = work {
+        work(&mut enter());
+    }
+}
+
+/// Takes a slot; waits while 65,536 other threads hold one each.
+#[cold]
+fn enter() -> Executor {
+    loop {
+        if let Some(executor) = executors().enter() {
+            return executor;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The queue pairs of the process by port and number: how a requester finds its responder. `None`:
+/// the number is taken, the queue pair is not there yet.
+type Registry = RwLock<HashMap<(Gid, u32), Option<Weak<Qp>>>>;
+
+fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(Registry::default)
+}
+
+/// The queue pair with this number at this port.
+pub(crate) fn find_qp(gid: Gid, number: u32) -> Option<Arc<Qp>> {
+    let known = registry().read().unwrap_or_else(PoisonError::into_inner);
+    known.get(&(gid, number))?.as_ref()?.upgrade()
+}
+
+/// Takes a number at a port (`None`), or makes known who has taken it; false if it is taken
+/// already.
+pub(crate) fn announce_qp(gid: Gid, number: u32, qp: Option<Weak<Qp>>) -> bool {
+    let mut known = registry().write().unwrap_or_else(PoisonError::into_inner);
+    if qp.is_none() && known.contains_key(&(gid, number)) {
+        return false;
+    }
+    known.insert((gid, number), qp);
+    true
+}
+
+/// Gives a number back.
+pub(crate) fn forget_qp(gid: Gid, number: u32) {
+    registry().write().unwrap_or_else(PoisonError::into_inner).remove(&(gid, number));
+}

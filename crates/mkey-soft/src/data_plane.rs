@@ -1,0 +1,96 @@
+//! Posting and polling.
+
+use crate::completion::Cq;
+use crate::core::Core;
+use crate::qp::Qp;
+use crate::receive::Srq;
+use mkey_core::data_plane::{CompletionQueue, PostError, QueuePair, SharedReceive};
+use mkey_core::error::{Error, Reason, Result};
+use mkey_core::work::{Completion, RecvWr, SendWr};
+use std::sync::Arc;
+
+/// The data plane of a queue pair. It may outlive the queue pair; then it answers that.
+#[derive(Clone, Debug)]
+pub struct SoftQp {
+    qp: Arc<Qp>,
+}
+
+impl SoftQp {
+    pub(crate) fn new(qp: Arc<Qp>) -> Self {
+        Self { qp }
+    }
+}
+
+impl QueuePair for SoftQp {
+    #[inline]
+    fn post_send(&self, chain: &[SendWr<'_>]) -> std::result::Result<(), PostError> {
+        self.qp.post_send(chain)
+    }
+
+    fn post_recv(&self, chain: &[RecvWr<'_>]) -> std::result::Result<(), PostError> {
+        self.qp.post_recv(chain)
+    }
+
+    fn qp_num(&self) -> u32 {
+        self.qp.num
+    }
+}
+
+/// The data plane of a completion queue. It may outlive the queue; then it answers that.
+#[derive(Clone, Debug)]
+pub struct SoftCq {
+    core: Arc<Core>,
+    cq: Arc<Cq>,
+}
+
+impl SoftCq {
+    pub(crate) fn new(core: Arc<Core>, cq: Arc<Cq>) -> Self {
+        Self { core, cq }
+    }
+}
+
+impl CompletionQueue for SoftCq {
+    #[inline]
+    fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        self.core.pump();
+        self.cq.poll(into).map_err(|reason| cq_error(&self.cq, "poll_cq", reason))
+    }
+
+    fn request_notify(&self, solicited_only: bool) -> Result<()> {
+        self.core.pump();
+        self.cq.arm(solicited_only).map_err(|reason| cq_error(&self.cq, "req_notify_cq", reason))
+    }
+}
+
+#[cold]
+fn cq_error(cq: &Cq, verb: &'static str, reason: Reason) -> Error {
+    Error::new(verb, format_args!("cq {:#x}", cq.handle.0), reason)
+}
+
+/// The data plane of a shared receive queue. It may outlive the queue; then it answers that.
+#[derive(Clone, Debug)]
+pub struct SoftSrq {
+    core: Arc<Core>,
+    srq: Arc<Srq>,
+}
+
+impl SoftSrq {
+    pub(crate) fn new(core: Arc<Core>, srq: Arc<Srq>) -> Self {
+        Self { core, srq }
+    }
+}
+
+impl SharedReceive for SoftSrq {
+    fn post_recv(&self, chain: &[RecvWr<'_>]) -> std::result::Result<(), PostError> {
+        self.core.pump();
+        for (posted, wr) in chain.iter().enumerate() {
+            if let Err(reason) = self.srq.push(wr) {
+                let handle = self.srq.handle.0;
+                let arguments = format_args!("srq {handle:#x}, wr_id {:#x}", wr.wr_id);
+                let error = Error::new("post_srq_recv", arguments, reason);
+                return Err(PostError { posted, error });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Queues that threads wait on: asynchronous events and completion events.
+
+use crate::object::Used;
+use crate::sync::lock;
+use mkey_core::device::CqHandle;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A queue of events and the threads that wait for one.
+#[derive(Debug)]
+pub(crate) struct EventQueue<T> {
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    events: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Default for EventQueue<T> {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State { events: VecDeque::new(), closed: false }),
+            arrived: Condvar::new(),
+        }
+    }
+}
+
+/// The queue was closed while it was empty.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+impl<T> EventQueue<T> {
+    pub(crate) fn push(&self, event: T) {
+        lock(&self.state).events.push_back(event);
+        self.arrived.notify_one();
+    }
+
+    /// The next event: waits at most `timeout`, for ever without one.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Result<Option<T>, Closed> {
+        let deadline = timeout.map(|timeout| Instant::now().checked_add(timeout));
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(event) = state.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if state.closed {
+                return Err(Closed);
+            }
+            state = match deadline {
+                // Without a timeout, or one too long to be told from for ever.
+                None | Some(None) => {
+                    self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(Some(deadline)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(None);
+                    }
+                    self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Drops the events that `stale` picks out.
+    pub(crate) fn forget(&self, stale: impl Fn(&T) -> bool) {
+        lock(&self.state).events.retain(|event| !stale(event));
+    }
+
+    /// Wakes all who wait, for good.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.arrived.notify_all();
+    }
+}
+
+/// A completion channel.
+#[derive(Debug, Default)]
+pub(crate) struct Channel {
+    pub(crate) events: EventQueue<CqHandle>,
+    /// Completion queues on it.
+    users: AtomicU32,
+}
+
+impl Used for Channel {
+    fn users(&self) -> &AtomicU32 {
+        &self.users
+    }
+}

@@ -1,0 +1,46 @@
+//! The software RNIC.
+//!
+//! [`SoftDevice`] is a [`Device`](mkey_core::device::Device) and a
+//! [`DataPlane`](mkey_core::data_plane::DataPlane) whose queue pairs, completion queues and
+//! registrations live in this process. Posted work is executed inline, on the thread that posts
+//! it, where the peer is a queue pair of this process (of this or another device); the protection
+//! engine decides every access, next to the memory.
+//!
+//! Time is handed to the queue pairs, never read by them: [`Clock`]. With a [`VirtualClock`] and
+//! [`SoftDevice::advance`] timeouts and retries are tested without waiting.
+//!
+//! # What it does as a NIC does, and what not
+//! * Work requests of a queue pair execute in order and complete in order. A READ is done when its
+//!   completion is there, so a fence has nothing to wait for.
+//! * The slots of a send queue are given back when completions are polled, as drivers do; work
+//!   without completions keeps its slots until a later completion is polled.
+//! * An invalidation, bind or fast registration that meets a running access stalls its send queue
+//!   until that access has ended.
+//! * RC, UC and UD. A failed work request puts an RC queue pair into ERR, another one into SQE.
+#![deny(unsafe_code)]
+
+mod clock;
+mod completion;
+mod core;
+mod data_plane;
+mod device;
+mod events;
+mod memory;
+mod message;
+mod nic;
+mod notes;
+mod object;
+mod options;
+mod qp;
+mod receive;
+mod refusals;
+mod registration;
+mod slots;
+mod sync;
+mod timers;
+mod watch;
+
+pub use clock::{Clock, RealClock, VirtualClock};
+pub use data_plane::{SoftCq, SoftQp, SoftSrq};
+pub use device::SoftDevice;
+pub use options::{PinMode, SoftOptions, Stale, gid_of};

@@ -1,0 +1,46 @@
+//! What the device falls back to, and what is not guaranteed then.
+
+use crate::core::Core;
+use crate::options::{PinMode, Stale};
+
+pub(crate) fn notes(core: &Core) -> Vec<String> {
+    let mut notes = Vec::new();
+    let stats = core.registrations.pinner.stats();
+    for refusal in &stats.refusals {
+        let mend = refusal.mend().map(|mend| format!("; to allow it: {mend}")).unwrap_or_default();
+        notes.push(format!("pinning fell back: {refusal}{mend}"));
+    }
+    let weakest = stats.weakest().max(core.registrations.pinner.strongest());
+    if let Some(words) = weakest.not_guaranteed() {
+        notes.push(format!("pin mode {weakest}: {words}"));
+    }
+    if core.options.stale == Stale::Nic && weakest != PinMode::Kernel {
+        notes.push(format!(
+            "stale = nic needs pin mode kernel; regions pinned by {weakest} are refused when stale"
+        ));
+    }
+    if core.options.watch {
+        match crate::watch::watch() {
+            Err(error) => {
+                let (lost, mend) = (error.not_guaranteed(), error.mend());
+                notes.push(format!("{error}: {lost}; to allow them: {mend}"));
+            }
+            Ok(_) => notes.extend(core.registrations.unwatched().map(|error| {
+                format!("some registered memory is not watched, so it is not noticed if the program takes it away: {error}")
+            })),
+        }
+    } else {
+        notes
+            .push("unmap events are switched off: stale registrations are not detected".to_owned());
+    }
+    if let Some(signal) = mkey_os::copy::displaced() {
+        notes.push(format!(
+            "the handler of signal {signal} was replaced: an access to unmapped memory may end \
+             the program"
+        ));
+    }
+    if !core.options.accounting && core.options.accountant.is_none() {
+        notes.push("pinned memory is not counted against RLIMIT_MEMLOCK".to_owned());
+    }
+    notes
+}

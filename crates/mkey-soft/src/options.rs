@@ -1,0 +1,96 @@
+//! How a software RNIC is opened.
+
+use crate::clock::{Clock, RealClock};
+use mkey_core::device::Gid;
+use mkey_os::accounting::Accountant;
+pub use mkey_os::pin::PinMode;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What happens to an access whose pages the program has unmapped, discarded or moved under a live
+/// registration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Stale {
+    /// It is refused, and the log of refusals tells by which event the pages were detached.
+    #[default]
+    Refuse,
+    /// As a NIC does: the pages that were pinned are read and written, whatever the program has at
+    /// the address now. Needs pages pinned by the kernel; others are refused.
+    Nic,
+}
+
+/// How to open a [`SoftDevice`](crate::SoftDevice).
+#[derive(Clone, Debug)]
+pub struct SoftOptions {
+    /// The device's name.
+    pub name: String,
+    /// Its port's address; peers name the device by it. Devices of one process may share one.
+    pub gid: Gid,
+    /// How pages are pinned.
+    pub pin: PinMode,
+    /// What an access to detached pages meets.
+    pub stale: Stale,
+    /// Whether the device hears of it when the program unmaps, discards or moves registered pages.
+    /// That costs such calls some microseconds; without it stale registrations are not detected.
+    pub watch: bool,
+    /// A declared time that registering, re-registering, deregistering and allocating a window or
+    /// a fast-registration region take longer: the firmware command of a NIC. Spent busy-waiting
+    /// and counted in [`RegistrationTerms::command`](mkey_core::device::RegistrationTerms); never
+    /// charged to posted work.
+    pub command_cost: Duration,
+    /// The most keys that may be live, up to 2^24 - 1.
+    pub max_keys: u32,
+    /// Makes keys and queue pair numbers repeatable; `None`: from the operating system.
+    pub seed: Option<u64>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Whether pinned memory counts against RLIMIT_MEMLOCK as the verbs count it.
+    pub accounting: bool,
+    /// An account of the device's own, instead of the one that all devices of the process share.
+    pub accountant: Option<Arc<Accountant>>,
+    /// Whether the whole address space may be registered for on-demand paging.
+    pub implicit_odp: bool,
+    /// How many refusals the log keeps.
+    pub refusal_log: usize,
+    /// Whether registrations are timed by term
+    /// ([`registration_terms`](mkey_core::device::Device::registration_terms)).
+    pub measure: bool,
+}
+
+impl Default for SoftOptions {
+    fn default() -> Self {
+        Self {
+            name: "soft0".to_owned(),
+            gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+            pin: PinMode::Kernel,
+            stale: Stale::default(),
+            watch: true,
+            command_cost: Duration::ZERO,
+            max_keys: mkey_core::key::MAX_KEYS,
+            seed: None,
+            clock: Arc::new(RealClock::new()),
+            accounting: true,
+            accountant: None,
+            implicit_odp: true,
+            refusal_log: 256,
+            measure: false,
+        }
+    }
+}
+
+impl SoftOptions {
+    /// The defaults with a name and an address.
+    pub fn new(name: impl Into<String>, address: IpAddr) -> Self {
+        Self { name: name.into(), gid: gid_of(address), ..Self::default() }
+    }
+}
+
+/// The identifier of a port with this address: an IPv6 address as it is, an IPv4 address mapped
+/// into IPv6, as RoCEv2 does.
+pub fn gid_of(address: IpAddr) -> Gid {
+    Gid(match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    })
+}

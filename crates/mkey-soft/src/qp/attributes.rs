@@ -1,0 +1,226 @@
+//! Attributes and states: `modify_qp`, `query_qp`, destruction.
+
+use super::{After, Qp};
+use crate::core::{forget_qp, with_executor};
+use crate::sync::lock;
+use mkey_core::error::{Object, Reason};
+use mkey_core::event::AsyncEvent;
+use mkey_core::queue_pair::{QpAttr, QpKind, QpModify, QpState};
+use mkey_core::rights::Rights;
+
+/// The attributes of a queue pair in RESET.
+pub(super) fn fresh() -> QpAttr {
+    QpAttr {
+        state: QpState::Reset,
+        rights: Rights::empty(),
+        port: 0,
+        pkey_index: 0,
+        qkey: 0,
+        path_mtu: 0,
+        dest_qp_num: 0,
+        rq_psn: 0,
+        sq_psn: 0,
+        max_rd_atomic: 0,
+        max_dest_rd_atomic: 0,
+        min_rnr_timer: 0,
+        timeout: 0,
+        retry_cnt: 0,
+        rnr_retry: 0,
+        ah: None,
+    }
+}
+
+impl Qp {
+    /// Changes attributes and state; all or nothing.
+    pub(crate) fn modify(&self, change: &QpModify) -> Result<(), Reason> {
+        check_values(change, crate::device::MAX_RD_ATOMIC)?;
+        let mut after = After::default();
+        let result = self.modify_locked(change, &mut after);
+        after.run();
+        result
+    }
+
+    fn modify_locked(&self, change: &QpModify, after: &mut After) -> Result<(), Reason> {
+        let mut sq = lock(&self.sq);
+        let mut rq = lock(&self.rq);
+        let view = self.gate.view();
+        if view.destroyed() {
+            return Err(Reason::UnknownHandle { object: Object::Qp, handle: self.handle.0 });
+        }
+        let from = view.state();
+        let to = change.state.unwrap_or(from);
+        if change.state.is_some() {
+            check_transition(self.kind, from, to, change)?;
+        }
+        if to == QpState::Reset {
+            rq.ring.clear();
+            rq.begun = None;
+            self.drop_sends(&mut sq);
+            sq.attr = fresh();
+            self.gate.change(|view| {
+                let view = view.with_state(QpState::Reset).with_rights(Rights::empty());
+                view.with_reads(false).anew()
+            });
+            return Ok(());
+        }
+        apply(&mut sq.attr, change);
+        rq.peer = (sq.attr.ah.unwrap_or_default().gid, sq.attr.dest_qp_num);
+        (rq.qkey, rq.min_rnr_timer) = (sq.attr.qkey, sq.attr.min_rnr_timer);
+        let (rights, reads) = (sq.attr.rights, sq.attr.max_dest_rd_atomic > 0);
+        let connects = from == QpState::Init && to == QpState::Rtr;
+        self.gate.change(|view| {
+            let view = view.with_rights(rights).with_reads(reads);
+            if connects { view.anew() } else { view }
+        });
+        match to {
+            QpState::Err => {
+                if from == QpState::Reset {
+                    self.gate.change(|view| view.with_state(QpState::Err));
+                }
+                self.fail_receives(&mut rq, after);
+                drop(rq);
+                self.flush_sends(&mut sq, after);
+            }
+            _ => {
+                self.gate.change(|view| view.with_state(to));
+                drop(rq);
+                sq.draining = from == QpState::Rts && to == QpState::Sqd;
+                if matches!(to, QpState::Rts | QpState::Sqd) {
+                    let now = self.core.timers.now();
+                    with_executor(|executor| self.resume(&mut sq, executor, now, after));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The attributes as they are.
+    pub(crate) fn query(&self) -> QpAttr {
+        let sq = lock(&self.sq);
+        let view = self.gate.view();
+        QpAttr { state: view.state(), rights: sq.attr.rights, ..sq.attr.clone() }
+    }
+
+    /// Ends the queue pair: what is queued is dropped, and nothing reaches it any more.
+    pub(crate) fn destroy(&self) {
+        forget_qp(self.core.options.gid, self.num);
+        {
+            let mut sq = lock(&self.sq);
+            let mut rq = lock(&self.rq);
+            self.gate.change(|view| view.with_state(QpState::Reset).anew().dead());
+            rq.ring.clear();
+            rq.begun = None;
+            drop(rq);
+            self.close_sends(&mut sq);
+        }
+        let ties = lock(&self.ties).take();
+        drop(ties);
+        self.core.events.forget(|event| {
+            matches!(event,
+                AsyncEvent::QpFatal(qp)
+                | AsyncEvent::QpReqErr(qp)
+                | AsyncEvent::QpAccessErr(qp)
+                | AsyncEvent::CommEst(qp)
+                | AsyncEvent::SqDrained(qp)
+                | AsyncEvent::QpLastWqeReached(qp) if *qp == self.handle)
+        });
+    }
+}
+
+fn apply(attr: &mut QpAttr, change: &QpModify) {
+    fn set<T: Copy>(place: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *place = value;
+        }
+    }
+    set(&mut attr.rights, change.rights);
+    set(&mut attr.port, change.port);
+    set(&mut attr.pkey_index, change.pkey_index);
+    set(&mut attr.qkey, change.qkey);
+    set(&mut attr.path_mtu, change.path_mtu);
+    set(&mut attr.dest_qp_num, change.dest_qp_num);
+    set(&mut attr.rq_psn, change.rq_psn);
+    set(&mut attr.sq_psn, change.sq_psn);
+    set(&mut attr.max_rd_atomic, change.max_rd_atomic);
+    set(&mut attr.max_dest_rd_atomic, change.max_dest_rd_atomic);
+    set(&mut attr.min_rnr_timer, change.min_rnr_timer);
+    set(&mut attr.timeout, change.timeout);
+    set(&mut attr.retry_cnt, change.retry_cnt);
+    set(&mut attr.rnr_retry, change.rnr_retry);
+    if change.ah.is_some() {
+        attr.ah = change.ah;
+    }
+}
+
+/// Refuses values that no attribute may have.
+fn check_values(change: &QpModify, max_rd_atomic: u8) -> Result<(), Reason> {
+    let most = |what, value: Option<u64>, most: u64, allowed| match value {
+        Some(value) if value > most => Err(Reason::Argument { what, value, allowed }),
+        _ => Ok(()),
+    };
+    let bits24 = (1 << 24) - 1;
+    most("dest_qp_num", change.dest_qp_num.map(u64::from), bits24, "24 bits")?;
+    most("rq_psn", change.rq_psn.map(u64::from), bits24, "24 bits")?;
+    most("sq_psn", change.sq_psn.map(u64::from), bits24, "24 bits")?;
+    most("min_rnr_timer", change.min_rnr_timer.map(u64::from), 31, "0 to 31")?;
+    most("timeout", change.timeout.map(u64::from), 31, "0 to 31")?;
+    most("retry_cnt", change.retry_cnt.map(u64::from), 7, "0 to 7")?;
+    most("rnr_retry", change.rnr_retry.map(u64::from), 7, "0 to 7")?;
+    most("pkey_index", change.pkey_index.map(u64::from), 0, "0, the only one")?;
+    let (reads, allowed) = (u64::from(max_rd_atomic), "at most the device's max_rd_atomic");
+    most("max_rd_atomic", change.max_rd_atomic.map(u64::from), reads, allowed)?;
+    most("max_dest_rd_atomic", change.max_dest_rd_atomic.map(u64::from), reads, allowed)?;
+    if let Some(port) = change.port.filter(|&port| port != 1) {
+        let (what, value, allowed) = ("port", u64::from(port), "1, the only one");
+        return Err(Reason::Argument { what, value, allowed });
+    }
+    if let Some(mtu) = change.path_mtu
+        && !matches!(mtu, 256 | 512 | 1024 | 2048 | 4096)
+    {
+        let (what, allowed) = ("path_mtu", "256, 512, 1024, 2048 or 4096");
+        return Err(Reason::Argument { what, value: u64::from(mtu), allowed });
+    }
+    Ok(())
+}
+
+/// The transitions of a queue pair and what each needs (`ibv_modify_qp`).
+fn check_transition(
+    kind: QpKind,
+    from: QpState,
+    to: QpState,
+    change: &QpModify,
+) -> Result<(), Reason> {
+    use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    let refuse = |missing| Err(Reason::QpTransition { from, to, missing });
+    let (rc, ud) = (kind == QpKind::Rc, kind == QpKind::Ud);
+    let needed: &[(&'static str, bool)] = match (from, to) {
+        (_, Reset | Error) | (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Sqd | Rts) => &[],
+        (Sqe, Rts) if !rc => &[],
+        (Reset, Init) => &[
+            ("pkey_index", change.pkey_index.is_none()),
+            ("port", change.port.is_none()),
+            ("rights", !ud && change.rights.is_none()),
+            ("qkey", ud && change.qkey.is_none()),
+        ],
+        (Init, Rtr) => &[
+            ("ah", !ud && change.ah.is_none()),
+            ("path_mtu", !ud && change.path_mtu.is_none()),
+            ("dest_qp_num", !ud && change.dest_qp_num.is_none()),
+            ("rq_psn", !ud && change.rq_psn.is_none()),
+            ("max_dest_rd_atomic", rc && change.max_dest_rd_atomic.is_none()),
+            ("min_rnr_timer", rc && change.min_rnr_timer.is_none()),
+        ],
+        (Rtr, Rts) => &[
+            ("sq_psn", change.sq_psn.is_none()),
+            ("timeout", rc && change.timeout.is_none()),
+            ("retry_cnt", rc && change.retry_cnt.is_none()),
+            ("rnr_retry", rc && change.rnr_retry.is_none()),
+            ("max_rd_atomic", rc && change.max_rd_atomic.is_none()),
+        ],
+        _ => return refuse(None),
+    };
+    match needed.iter().find(|(_, missing)| *missing) {
+        Some(&(name, _)) => refuse(Some(name)),
+        None => Ok(()),
+    }
+}

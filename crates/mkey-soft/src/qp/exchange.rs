@@ -1,0 +1,395 @@
+//! Carrying out one work request: the exchange with the peer, or the operation on the protection
+//! tables. Rules R-LOC, R-MW, R-INV, R-FR as the requester sees them.
+
+use super::post;
+use super::requester::Sq;
+use super::responder::{MAX_MESSAGE, Undone};
+use super::{After, Qp};
+use crate::core::find_qp;
+use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
+use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
+use crate::sync::lock;
+use mkey_core::device::{MwKind, RefusedBy};
+use mkey_core::engine::{Access, Change, Executor, Progress};
+use mkey_core::event::AsyncEvent;
+use mkey_core::queue_pair::{QpKind, QpState};
+use mkey_core::refusal::{KeyKind, ManageRefusal, Refusal};
+use mkey_core::rights::Want;
+use mkey_core::status::WcStatus;
+use mkey_core::work::{Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest};
+use std::sync::Arc;
+
+/// The peer as it was found.
+#[derive(Debug)]
+pub(super) struct Link {
+    qp: Arc<Qp>,
+    epoch: u32,
+}
+
+/// What became of a work request.
+pub(super) enum Outcome {
+    /// Done; bytes read.
+    Done(u32),
+    Failed {
+        status: WcStatus,
+        vendor_err: u32,
+    },
+    NoAnswer {
+        resend: bool,
+    },
+    NotReady(u8),
+    /// Boxed, as it is rare and large.
+    Pending(Box<Change>),
+}
+
+impl Qp {
+    /// Tries to carry a work request out.
+    #[inline]
+    pub(super) fn attempt(
+        &self,
+        sq: &mut Sq,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        after: &mut After,
+    ) -> Outcome {
+        let engine = &self.core.engine;
+        let change = match wr.op {
+            SendOp::BindMw(bind) => engine.bind(self.scope(), &bind, MwKind::Type2),
+            SendOp::BindMw1(bind) => engine.bind(self.scope(), &bind, MwKind::Type1),
+            SendOp::LocalInv(key) => engine.invalidate(self.scope(), key),
+            // Remote rights without local write are refused, as for any registration (R-FR-13).
+            SendOp::RegMr(reg) if reg.rights.validate().is_err() => {
+                Err(ManageRefusal::Rights { rights: reg.rights })
+            }
+            SendOp::RegMr(reg) => engine.fast_register(self.scope(), &reg),
+            _ if self.kind == QpKind::Ud => return self.send_datagram(sq, executor, wr, after),
+            _ => {
+                let Some(link) = self.reach(sq) else { return self.unreachable(executor, wr) };
+                let outcome = self.exchange(&link.qp, executor, wr, after);
+                sq.link = Some(link);
+                return outcome;
+            }
+        };
+        match change {
+            Ok(mut change) => match engine.finish(&mut change) {
+                Progress::Quiet => Outcome::Done(0),
+                Progress::Pending => Outcome::Pending(Box::new(change)),
+            },
+            Err(refusal) => self.not_managed(wr, refusal),
+        }
+    }
+
+    #[cold]
+    fn not_managed(&self, wr: &SendWr<'_>, refusal: ManageRefusal) -> Outcome {
+        let window = match wr.op {
+            SendOp::BindMw(_) | SendOp::BindMw1(_) => true,
+            SendOp::LocalInv(_) => names_window(&refusal),
+            _ => false,
+        };
+        let words = Words { what: post::name(&wr.op), length: 0, remote: None };
+        let vendor_err = self.core.refuse(self.num, &words, RefusedBy::Manage(refusal));
+        Outcome::Failed { status: refusal.status(window), vendor_err }
+    }
+
+    /// The peer, if the connection holds: it exists, takes messages, and takes ours.
+    #[inline]
+    fn reach(&self, sq: &mut Sq) -> Option<Link> {
+        if let Some(link) = sq.link.take() {
+            let view = link.qp.gate.view();
+            if view.epoch() == link.epoch && view.state() == QpState::Rts && view.receives() {
+                return Some(link);
+            }
+        }
+        self.find_peer(sq)
+    }
+
+    #[cold]
+    fn find_peer(&self, sq: &Sq) -> Option<Link> {
+        let qp = find_qp(sq.attr.ah?.gid, sq.attr.dest_qp_num)?;
+        let rq = lock(&qp.rq);
+        let view = qp.gate.view();
+        let ours = rq.peer == (self.core.options.gid, self.num) && qp.kind == self.kind;
+        drop(rq);
+        if !ours || !view.receives() {
+            return None;
+        }
+        if view.state() == QpState::Rtr && qp.gate.establish() {
+            qp.core.events.push(AsyncEvent::CommEst(qp.handle));
+        }
+        Some(Link { epoch: view.epoch(), qp })
+    }
+
+    /// Nobody answers. What is wrong on this side shows all the same.
+    #[cold]
+    fn unreachable(&self, executor: &mut Executor, wr: &SendWr<'_>) -> Outcome {
+        let (source, length) = self.source(wr);
+        if sends_bytes(&wr.op)
+            && let Err(outcome) = self.check_source(executor, wr, &source, length)
+        {
+            return outcome;
+        }
+        match self.kind {
+            QpKind::Rc => Outcome::NoAnswer { resend: true },
+            _ => Outcome::Done(0),
+        }
+    }
+
+    #[inline]
+    fn source<'a>(&'a self, wr: &SendWr<'a>) -> (Source<'a>, u64) {
+        match wr.payload {
+            Payload::Inline(bytes) => (Source::Bytes(bytes), bytes.len() as u64),
+            Payload::Sges(sges) => {
+                let party = self.own_memory(Want::LocalRead);
+                (Source::Memory(Cursor::new(party, sges)), total(sges))
+            }
+        }
+    }
+
+    #[inline]
+    fn own_memory(&self, want: Want) -> Party<'_> {
+        Party { core: &self.core, pd: self.pd, qp: self.id, want }
+    }
+
+    fn check_source(
+        &self,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        source: &Source<'_>,
+        length: u64,
+    ) -> Result<(), Outcome> {
+        match source {
+            Source::Bytes(_) => Ok(()),
+            Source::Memory(cursor) => cursor
+                .make_ready(executor, length)
+                .map_err(|refusal| self.own_fault(wr, length, refusal)),
+        }
+    }
+
+    /// This side's memory did not allow it: D-LOC.
+    #[cold]
+    fn own_fault(&self, wr: &SendWr<'_>, length: u64, refusal: Refusal) -> Outcome {
+        let words = Words { what: post::name(&wr.op), length, remote: None };
+        let vendor_err = self.core.refuse(self.num, &words, RefusedBy::Access(refusal));
+        Outcome::Failed { status: refusal.local_status(), vendor_err }
+    }
+
+    /// One request to the peer and its answer.
+    #[inline]
+    fn exchange(
+        &self,
+        peer: &Qp,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        after: &mut After,
+    ) -> Outcome {
+        if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
+            && (1..=memory::CHUNK).contains(&u64::from(sge.length))
+            && peer.gate.view().allows(Want::RemoteWrite)
+        {
+            let source = Access {
+                key: sge.lkey.0,
+                pd: self.pd,
+                qp: self.id,
+                address: sge.address,
+                length: u64::from(sge.length),
+                want: Want::LocalRead,
+            };
+            return match peer.write_chunk(executor, &self.core, &source, remote, after) {
+                Answer::Ack => Outcome::Done(0),
+                answer => self.answered(peer, wr, source.length, answer),
+            };
+        }
+        let ask = match wr.op {
+            SendOp::Write(remote) => Ask::Write { remote, imm: None },
+            SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
+            SendOp::SendImm(imm) => Ask::Send { imm: Some(imm), invalidate: None },
+            SendOp::SendInv(key) => Ask::Send { imm: None, invalidate: Some(key.0) },
+            SendOp::Read(remote) => return self.read(peer, executor, wr, remote, after),
+            SendOp::FetchAdd { remote, add } => {
+                let operation = Atomic::FetchAdd { add };
+                return self.atomic(peer, executor, wr, remote, operation, after);
+            }
+            SendOp::CompareSwap { remote, compare, swap } => {
+                let operation = Atomic::CompareSwap { compare, swap };
+                return self.atomic(peer, executor, wr, remote, operation, after);
+            }
+            _ => Ask::Send { imm: None, invalidate: None },
+        };
+        let (source, length) = self.source(wr);
+        // A plain WRITE that the peer takes looks at the source first by itself. In all other
+        // cases the source is looked at before anything reaches the peer (R-LOC-11).
+        let plain = matches!(ask, Ask::Write { imm: None, .. }) && length <= MAX_MESSAGE;
+        if !(plain && peer.gate.view().allows(Want::RemoteWrite))
+            && let Err(outcome) = self.check_source(executor, wr, &source, length)
+        {
+            return outcome;
+        }
+        let solicited = wr.flags.contains(SendFlags::SOLICITED);
+        let mut request = Request { ask, length, source, solicited, datagram: None };
+        match peer.handle_request(executor, &mut request, after) {
+            Answer::Ack => Outcome::Done(0),
+            answer => self.answered(peer, wr, length, answer),
+        }
+    }
+
+    #[cold]
+    fn answered(&self, peer: &Qp, wr: &SendWr<'_>, length: u64, answer: Answer) -> Outcome {
+        match answer {
+            Answer::Ack => Outcome::Done(0),
+            Answer::Nak(nak) => self.refused(peer, wr, length, &nak),
+            Answer::NotReady(code) => Outcome::NotReady(code),
+            Answer::Dropped if self.kind == QpKind::Rc => Outcome::NoAnswer { resend: true },
+            Answer::Dropped => Outcome::Done(0),
+            Answer::Silence if self.kind == QpKind::Rc => Outcome::NoAnswer { resend: false },
+            Answer::Silence => Outcome::Done(0),
+            Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),
+        }
+    }
+
+    /// The peer refused.
+    #[cold]
+    fn refused(&self, peer: &Qp, wr: &SendWr<'_>, length: u64, nak: &Nak) -> Outcome {
+        let status = match nak.code {
+            NakCode::InvalidRequest => WcStatus::RemInvReqErr,
+            NakCode::RemoteAccess => WcStatus::RemAccessErr,
+            NakCode::RemoteOperation => WcStatus::RemOpErr,
+        };
+        let vendor_err = match nak.why {
+            Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
+                let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };
+                self.core.refuse(peer.num, &words, why)
+            }
+            _ => nak.number,
+        };
+        Outcome::Failed { status, vendor_err }
+    }
+
+    fn read(
+        &self,
+        peer: &Qp,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        remote: RemoteAddr,
+        after: &mut After,
+    ) -> Outcome {
+        let Payload::Sges(sges) = wr.payload else { return Outcome::Done(0) };
+        let length = total(sges);
+        let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
+        match peer.handle_read(executor, remote, length, &mut landing, after) {
+            Ok(()) => Outcome::Done(length as u32),
+            Err(Undone::Landing(refusal)) => self.own_fault(wr, length, refusal),
+            Err(Undone::Nak(nak)) => self.refused(peer, wr, length, &nak),
+        }
+    }
+
+    fn atomic(
+        &self,
+        peer: &Qp,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        remote: RemoteAddr,
+        operation: Atomic,
+        after: &mut After,
+    ) -> Outcome {
+        let Payload::Sges(sges) = wr.payload else { return Outcome::Done(0) };
+        // R-AT-04: nothing is asked of the peer then.
+        if total(sges) != 8 {
+            return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
+        }
+        match peer.handle_atomic(executor, remote, operation, after) {
+            Ok(old) => {
+                let old = old.to_ne_bytes();
+                let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
+                match memory::transfer(executor, &mut Source::Bytes(&old), &mut landing, 8) {
+                    Ok(()) => Outcome::Done(8),
+                    Err(Failed::Source(refusal) | Failed::Target(refusal)) => {
+                        self.own_fault(wr, 8, refusal)
+                    }
+                }
+            }
+            Err(Undone::Landing(refusal)) => self.own_fault(wr, 8, refusal),
+            Err(Undone::Nak(nak)) => self.refused(peer, wr, 8, &nak),
+        }
+    }
+
+    /// A datagram: what becomes of it at the other end is not known here.
+    fn send_datagram(
+        &self,
+        sq: &Sq,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        after: &mut After,
+    ) -> Outcome {
+        let Some((UdDest { qp_num, qkey, .. }, Some((ah_pd, ah)))) =
+            wr.dest.map(|dest| (dest, self.core.ah(dest.ah)))
+        else {
+            // The address handle was destroyed after posting.
+            return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
+        };
+        if ah_pd != self.pd {
+            return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
+        }
+        let (source, length) = self.source(wr);
+        if length > u64::from(crate::device::MTU) {
+            return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
+        }
+        if let Err(outcome) = self.check_source(executor, wr, &source, length) {
+            return outcome;
+        }
+        let Some(peer) = find_qp(ah.gid, qp_num).filter(|peer| peer.kind == QpKind::Ud) else {
+            return Outcome::Done(0);
+        };
+        let imm = match wr.op {
+            SendOp::SendImm(imm) => Some(imm),
+            _ => None,
+        };
+        let datagram = Datagram {
+            from: self.core.options.gid,
+            to: ah.gid,
+            src_qp: self.num,
+            // A queue key with its highest bit set stands for the queue pair's own.
+            qkey: if qkey >> 31 == 1 { sq.attr.qkey } else { qkey },
+            traffic_class: ah.traffic_class,
+            hop_limit: ah.hop_limit,
+        };
+        let mut request = Request {
+            ask: Ask::Send { imm, invalidate: None },
+            length,
+            source,
+            solicited: wr.flags.contains(SendFlags::SOLICITED),
+            datagram: Some(datagram),
+        };
+        match peer.handle_request(executor, &mut request, after) {
+            Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),
+            _ => Outcome::Done(0),
+        }
+    }
+}
+
+#[inline]
+fn total(sges: &[Sge]) -> u64 {
+    sges.iter().map(|sge| u64::from(sge.length)).sum()
+}
+
+fn sends_bytes(op: &SendOp<'_>) -> bool {
+    !matches!(op, SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
+}
+
+fn remote(op: &SendOp<'_>) -> Option<RemoteAddr> {
+    match *op {
+        SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => Some(remote),
+        SendOp::FetchAdd { remote, .. } | SendOp::CompareSwap { remote, .. } => Some(remote),
+        _ => None,
+    }
+}
+
+/// Whether an invalidation was refused of a key that names a window (R-INV-03).
+fn names_window(refusal: &ManageRefusal) -> bool {
+    let kind = match refusal {
+        ManageRefusal::Key(Refusal::StaleVariant { kind, .. } | Refusal::NotValid { kind, .. })
+        | ManageRefusal::WrongKind { kind, .. } => *kind,
+        ManageRefusal::Key(Refusal::OtherQp { .. }) => return true,
+        _ => return false,
+    };
+    matches!(kind, KeyKind::Window1 | KeyKind::Window2)
+}

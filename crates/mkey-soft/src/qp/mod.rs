@@ -1,0 +1,241 @@
+//! Queue pairs.
+//!
+//! A queue pair has two sides, each behind its own lock: the requester (send queue) and the
+//! responder (receive queue). The order of locks over all queue pairs is: one send side, then one
+//! receive side, then shared receive queue, completion queue, event queue. A thread never holds
+//! two locks of one rank; what it must do to another send side (flush it) is put off in an
+//! [`After`] until it holds none. The part of the state that a peer needs for plain RDMA is in a
+//! word of its own, the [`Gate`](gate::Gate).
+
+mod attributes;
+mod exchange;
+mod gate;
+mod post;
+mod requester;
+mod responder;
+mod stored;
+mod wait;
+
+pub(crate) use responder::settle;
+
+use crate::completion::{Cq, CreditOf};
+use crate::core::Core;
+use crate::object::{PdUse, Use};
+use crate::receive::{Receive, Srq};
+use crate::sync::lock;
+use gate::Gate;
+use mkey_core::device::QpHandle;
+use mkey_core::engine::QpScope;
+use mkey_core::event::AsyncEvent;
+use mkey_core::queue_pair::{QpInit, QpKind, QpState};
+use mkey_core::refusal::{PdId, QpId};
+use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::work::Completion;
+use requester::Sq;
+use responder::Rq;
+use std::sync::{Arc, Mutex, Weak};
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) id: QpId,
+    pub(crate) num: u32,
+    pub(crate) handle: QpHandle,
+    pub(crate) kind: QpKind,
+    pub(crate) pd: PdId,
+    pub(crate) core: Arc<Core>,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<Arc<Srq>>,
+    /// Ends with `destroy_qp`, although others may hold the queue pair itself for longer.
+    ties: Mutex<Option<Ties>>,
+    limits: Limits,
+    gate: Gate,
+    sq: Mutex<Sq>,
+    rq: Mutex<Rq>,
+    me: Weak<Qp>,
+}
+
+/// What a queue pair takes.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    max_send_wr: u32,
+    max_send_sge: u32,
+    max_inline: u32,
+    signal_all: bool,
+}
+
+/// What a queue pair keeps from being destroyed before it.
+#[derive(Debug)]
+pub(crate) struct Ties {
+    pub(crate) pd: PdUse,
+    pub(crate) send_cq: Use<Cq>,
+    pub(crate) recv_cq: Use<Cq>,
+    pub(crate) srq: Option<Use<Srq>>,
+}
+
+/// What is to be done once no lock is held. Mostly nothing.
+#[derive(Debug, Default)]
+pub(crate) struct After(Option<Box<Work>>);
+
+#[derive(Debug, Default)]
+struct Work {
+    /// Queue pairs that failed as responders: their send queues flush.
+    flush: Vec<Arc<Qp>>,
+    /// Completion queues that overran: their queue pairs fail.
+    overrun: Vec<(Arc<Core>, Arc<Cq>)>,
+}
+
+impl After {
+    /// Does it.
+    #[inline]
+    pub(crate) fn run(self) {
+        if let Some(work) = self.0 {
+            Self::work(*work);
+        }
+    }
+
+    #[cold]
+    fn work(mut work: Work) {
+        loop {
+            let mut more = Self::default();
+            for qp in work.flush {
+                let mut sq = lock(&qp.sq);
+                qp.flush_sends(&mut sq, &mut more);
+            }
+            for (core, cq) in work.overrun {
+                core.events.push(AsyncEvent::CqErr(cq.handle));
+                for qp in core.users_of(&cq) {
+                    qp.fail(&mut more);
+                }
+            }
+            match more.0 {
+                Some(next) => work = *next,
+                None => break,
+            }
+        }
+    }
+
+    #[cold]
+    fn later(&mut self) -> &mut Work {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl Qp {
+    /// A queue pair in RESET.
+    pub(crate) fn new(
+        handle: QpHandle,
+        id: QpId,
+        num: u32,
+        init: &QpInit,
+        core: Arc<Core>,
+        ties: Ties,
+    ) -> Arc<Self> {
+        let (send_cq, recv_cq) = (ties.send_cq.object(), ties.recv_cq.object());
+        let srq = ties.srq.as_ref().map(Use::object);
+        let recv_depth = if srq.is_some() { 0 } else { init.max_recv_wr };
+        Arc::new_cyclic(|me| Self {
+            id,
+            num,
+            handle,
+            kind: init.kind,
+            pd: ties.pd.id(),
+            ties: Mutex::new(Some(ties)),
+            limits: Limits {
+                max_send_wr: init.max_send_wr,
+                max_send_sge: init.max_send_sge,
+                max_inline: init.max_inline,
+                signal_all: init.signal_all,
+            },
+            gate: Gate::new(),
+            sq: Mutex::new(Sq::new(&send_cq)),
+            rq: Mutex::new(Rq::new(recv_depth, init.max_recv_sge)),
+            core,
+            send_cq,
+            recv_cq,
+            srq,
+            me: me.clone(),
+        })
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Qp> {
+        self.me.clone()
+    }
+
+    /// For bind, invalidation and fast registration.
+    #[inline]
+    fn scope(&self) -> QpScope {
+        QpScope { pd: self.pd, qp: self.id }
+    }
+
+    fn state(&self) -> QpState {
+        self.gate.view().state()
+    }
+
+    /// Takes note of a lost completion.
+    #[cold]
+    fn overran(&self, cq: &Arc<Cq>, after: &mut After) {
+        after.later().overrun.push((self.core.clone(), cq.clone()));
+    }
+
+    /// Adds a completion of the send queue.
+    #[inline]
+    fn complete_send(&self, completion: &Completion, credit: CreditOf, after: &mut After) {
+        if self.send_cq.push(completion, Some(credit), false).is_err() {
+            self.overran(&self.send_cq, after);
+        }
+    }
+
+    /// Adds a completion of the receive queue. Errors count as solicited.
+    fn complete_receive(&self, completion: &Completion, solicited: bool, after: &mut After) {
+        let solicited = solicited || completion.status != WcStatus::Success;
+        if self.recv_cq.push(completion, None, solicited).is_err() {
+            self.overran(&self.recv_cq, after);
+        }
+    }
+
+    /// A completion with nothing but the work request's number and a status.
+    fn bare(&self, wr_id: u64, status: WcStatus, opcode: WcOpcode) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            opcode,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            qp_num: self.num,
+            src_qp: 0,
+            has_grh: false,
+            vendor_err: 0,
+        }
+    }
+
+    fn receive_error(
+        &self,
+        receive: &Receive,
+        status: WcStatus,
+        vendor_err: u32,
+        after: &mut After,
+    ) {
+        let completion =
+            Completion { vendor_err, ..self.bare(receive.wr_id, status, WcOpcode::Recv) };
+        self.complete_receive(&completion, true, after);
+    }
+
+    /// Puts both sides into the error state.
+    pub(crate) fn fail(&self, after: &mut After) {
+        let mut sq = lock(&self.sq);
+        self.fail_receives(&mut lock(&self.rq), after);
+        self.flush_sends(&mut sq, after);
+    }
+
+    /// Looks at the head of the send queue: a deadline has passed.
+    pub(crate) fn on_timer(&self, now: std::time::Duration) {
+        let mut after = After::default();
+        crate::core::with_executor(|executor| {
+            self.resume(&mut lock(&self.sq), executor, now, &mut after);
+        });
+        after.run();
+    }
+}

@@ -1,0 +1,372 @@
+//! The requester: the send queue. Work requests are executed in order, on the thread that posts
+//! them where nothing stands in the way; the head of the queue waits for answers, receives and
+//! revocations, all others behind it. Rules R-LOC, R-ORD, R-INV-11.
+
+use super::exchange::{Link, Outcome};
+use super::post;
+use super::responder::settle;
+use super::stored::Stored;
+use super::wait::{Tries, Wait, answer_time, receiver_time};
+use super::{After, Qp};
+use crate::completion::{Cq, CreditAccount, CreditOf};
+use crate::core::with_executor;
+use crate::sync::lock;
+use mkey_core::data_plane::PostError;
+use mkey_core::engine::{Executor, Progress};
+use mkey_core::error::{Error, Object, Reason};
+use mkey_core::event::AsyncEvent;
+use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
+use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::work::{Completion, SendFlags, SendOp, SendWr};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The send side's state.
+#[derive(Debug)]
+pub(crate) struct Sq {
+    /// The attributes; `state` and `rights` are in the gate.
+    pub(super) attr: QpAttr,
+    queue: VecDeque<Stored>,
+    wait: Option<Wait>,
+    /// `None`: the head was not tried yet.
+    tries: Option<Tries>,
+    /// SQD was asked for; one event when the head is done.
+    pub(super) draining: bool,
+    /// Work requests that are done, counted on and on.
+    finished: u32,
+    /// Of those, how many the program knows of by its polls; the others take up slots still.
+    known: Arc<AtomicU32>,
+    account: CreditAccount,
+    pub(super) link: Option<Link>,
+}
+
+impl Sq {
+    pub(super) fn new(cq: &Cq) -> Self {
+        let known = Arc::new(AtomicU32::new(0));
+        Self {
+            attr: super::attributes::fresh(),
+            queue: VecDeque::new(),
+            wait: None,
+            tries: None,
+            draining: false,
+            finished: 0,
+            account: cq.open_account(known.clone()),
+            known,
+            link: None,
+        }
+    }
+
+    /// Work requests that take up a slot.
+    #[inline]
+    fn taken(&self) -> u32 {
+        let posted = self.finished.wrapping_add(self.queue.len() as u32);
+        posted.wrapping_sub(self.known.load(Ordering::Acquire))
+    }
+
+    /// Whether the head of the queue has begun and is not done.
+    pub(super) fn busy(&self) -> bool {
+        self.wait.is_some()
+    }
+}
+
+impl Qp {
+    /// Posts a chain to the send queue.
+    #[inline]
+    pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.core.pump();
+        let mut after = After::default();
+        let mut failed = None;
+        with_executor(|executor| {
+            let mut sq = lock(&self.sq);
+            for (posted, wr) in chain.iter().enumerate() {
+                if let Err(reason) = self.post_one(&mut sq, executor, wr, &mut after) {
+                    failed = Some(Box::new((posted, reason)));
+                    break;
+                }
+            }
+        });
+        after.run();
+        match failed {
+            None => Ok(()),
+            Some(failed) => Err(self.post_error(chain, *failed)),
+        }
+    }
+
+    #[cold]
+    fn post_error(&self, chain: &[SendWr<'_>], (posted, reason): (usize, Reason)) -> PostError {
+        let (name, wr_id) = chain.get(posted).map_or(("", 0), |wr| (post::name(&wr.op), wr.wr_id));
+        let arguments = format_args!("qp {:#08x}, {name}, wr_id {wr_id:#x}", self.num);
+        PostError { posted, error: Error::new("post_send", arguments, reason) }
+    }
+
+    #[inline]
+    fn post_one(
+        &self,
+        sq: &mut Sq,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        after: &mut After,
+    ) -> Result<(), Reason> {
+        let view = self.gate.view();
+        let state = view.state();
+        if view.destroyed() {
+            return Err(Reason::UnknownHandle { object: Object::Qp, handle: self.handle.0 });
+        }
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(Reason::QpState { state });
+        }
+        self.check_form(executor, wr)?;
+        if sq.taken() >= self.limits.max_send_wr {
+            return Err(Reason::QueueFull { depth: self.limits.max_send_wr });
+        }
+        if state == QpState::Rts && sq.queue.is_empty() {
+            match self.attempt(sq, executor, wr, after) {
+                Outcome::Done(bytes) => self.succeed(sq, wr, bytes, after),
+                outcome => self.not_done(sq, outcome, Err(wr), after),
+            }
+        } else {
+            sq.queue.push_back(Stored::new(wr));
+            self.flush_sends(sq, after);
+        }
+        Ok(())
+    }
+
+    /// What follows when a work request is not done at the first try.
+    #[cold]
+    fn not_done(
+        &self,
+        sq: &mut Sq,
+        outcome: Outcome,
+        head: Result<Stored, &SendWr<'_>>,
+        after: &mut After,
+    ) {
+        let now = self.core.timers.now();
+        let wr = match &head {
+            Ok(stored) => stored.wr(),
+            Err(wr) => **wr,
+        };
+        match self.wait_for(sq, outcome, now) {
+            Ok(wait) => {
+                let stored = match head {
+                    Ok(stored) => stored,
+                    Err(wr) => Stored::new(wr),
+                };
+                sq.queue.push_front(stored);
+                sq.wait = Some(wait);
+            }
+            Err((status, vendor_err)) => self.give_up(sq, &wr, status, vendor_err, after),
+        }
+    }
+
+    /// Sets the timer for what the head waits for; or how it ends, if it has no tries left.
+    fn wait_for(
+        &self,
+        sq: &mut Sq,
+        outcome: Outcome,
+        now: Duration,
+    ) -> Result<Wait, (WcStatus, u32)> {
+        let QpAttr { retry_cnt, rnr_retry, timeout, .. } = sq.attr;
+        let tries = sq.tries.get_or_insert(Tries { answer: retry_cnt, receiver: rnr_retry });
+        let (wait, until) = match outcome {
+            Outcome::Failed { status, vendor_err } => return Err((status, vendor_err)),
+            Outcome::NoAnswer { resend } => {
+                let until = answer_time(timeout).map(|time| now.saturating_add(time));
+                (Wait::Answer { until, resend }, until)
+            }
+            Outcome::NotReady(code) => {
+                // The responder has answered: what it did not answer before is forgiven.
+                tries.answer = retry_cnt;
+                if rnr_retry != 7 {
+                    match tries.receiver.checked_sub(1) {
+                        Some(left) => tries.receiver = left,
+                        None => return Err((WcStatus::RnrRetryExcErr, 0)),
+                    }
+                }
+                let until = now.saturating_add(receiver_time(code));
+                (Wait::Receiver { until }, Some(until))
+            }
+            Outcome::Pending(change) => (Wait::Quiet(change), Some(now)),
+            // Not a reason to wait.
+            Outcome::Done(_) => return Err((WcStatus::Success, 0)),
+        };
+        if let Some(until) = until {
+            self.core.timers.set(until, self, &self.core);
+        }
+        Ok(wait)
+    }
+
+    /// Goes on with the queue from its head, as far as it gets by `now`.
+    pub(super) fn resume(
+        &self,
+        sq: &mut Sq,
+        executor: &mut Executor,
+        now: Duration,
+        after: &mut After,
+    ) {
+        loop {
+            let state = self.state();
+            if !(state == QpState::Rts || state == QpState::Sqd && sq.busy()) {
+                break;
+            }
+            let mut done = None;
+            match sq.wait.take() {
+                None => {}
+                Some(Wait::Quiet(mut change)) => match self.core.engine.finish(&mut change) {
+                    Progress::Quiet => done = Some(Outcome::Done(0)),
+                    Progress::Pending => {
+                        self.core.timers.set(now, self, &self.core);
+                        sq.wait = Some(Wait::Quiet(change));
+                        return;
+                    }
+                },
+                Some(Wait::Answer { until, resend }) => {
+                    if until.is_none_or(|until| until > now) {
+                        sq.wait = Some(Wait::Answer { until, resend });
+                        return;
+                    }
+                    let tries = sq.tries.get_or_insert_default();
+                    match tries.answer.checked_sub(1) {
+                        Some(left) => tries.answer = left,
+                        None => {
+                            let (status, vendor_err) = (WcStatus::RetryExcErr, 0);
+                            done = Some(Outcome::Failed { status, vendor_err });
+                        }
+                    }
+                    if done.is_none() && !resend {
+                        done = Some(Outcome::NoAnswer { resend });
+                    }
+                }
+                Some(Wait::Receiver { until }) if until > now => {
+                    sq.wait = Some(Wait::Receiver { until });
+                    return;
+                }
+                Some(Wait::Receiver { .. }) => {}
+            }
+            let Some(head) = sq.queue.pop_front() else { break };
+            let outcome = match done {
+                Some(outcome) => outcome,
+                None => self.attempt(sq, executor, &head.wr(), after),
+            };
+            match outcome {
+                Outcome::Done(bytes) => self.succeed(sq, &head.wr(), bytes, after),
+                outcome => {
+                    self.not_done(sq, outcome, Ok(head), after);
+                    if sq.busy() {
+                        return;
+                    }
+                }
+            }
+        }
+        if sq.draining && self.state() == QpState::Sqd && !sq.busy() {
+            sq.draining = false;
+            self.core.events.push(AsyncEvent::SqDrained(self.handle));
+        }
+    }
+
+    /// A work request is done.
+    #[inline]
+    fn succeed(&self, sq: &mut Sq, wr: &SendWr<'_>, bytes: u32, after: &mut After) {
+        sq.tries = None;
+        sq.finished = sq.finished.wrapping_add(1);
+        if self.limits.signal_all || wr.flags.contains(SendFlags::SIGNALED) {
+            let completion = Completion {
+                byte_len: bytes,
+                ..self.bare(wr.wr_id, WcStatus::Success, opcode(&wr.op))
+            };
+            let credit = CreditOf { account: sq.account, done: sq.finished };
+            self.complete_send(&completion, credit, after);
+        }
+    }
+
+    /// A work request ends in an error: always with a completion (R-LOC-13).
+    fn end_in_error(
+        &self,
+        sq: &mut Sq,
+        wr: &SendWr<'_>,
+        status: WcStatus,
+        vendor_err: u32,
+        after: &mut After,
+    ) {
+        sq.tries = None;
+        sq.finished = sq.finished.wrapping_add(1);
+        let completion = Completion { vendor_err, ..self.bare(wr.wr_id, status, opcode(&wr.op)) };
+        let credit = CreditOf { account: sq.account, done: sq.finished };
+        self.complete_send(&completion, credit, after);
+    }
+
+    /// The head has failed, and the send queue with it: an RC queue pair goes to ERR, another one
+    /// to SQE.
+    fn give_up(
+        &self,
+        sq: &mut Sq,
+        wr: &SendWr<'_>,
+        status: WcStatus,
+        vendor_err: u32,
+        after: &mut After,
+    ) {
+        self.end_in_error(sq, wr, status, vendor_err, after);
+        let mut rq = lock(&self.rq);
+        if self.kind == QpKind::Rc {
+            self.fail_receives(&mut rq, after);
+        } else {
+            self.gate.change(|view| match view.state() {
+                QpState::Rts | QpState::Sqd => view.with_state(QpState::Sqe),
+                _ => view,
+            });
+        }
+        drop(rq);
+        self.flush_sends(sq, after);
+    }
+
+    /// Ends all that is queued, if the queue pair is in an error state.
+    pub(super) fn flush_sends(&self, sq: &mut Sq, after: &mut After) {
+        if !matches!(self.state(), QpState::Err | QpState::Sqe) {
+            return;
+        }
+        self.let_changes_end(sq);
+        sq.draining = false;
+        while let Some(stored) = sq.queue.pop_front() {
+            self.end_in_error(sq, &stored.wr(), WcStatus::WrFlushErr, 0, after);
+        }
+    }
+
+    /// A revocation that has begun takes effect also if its work request is flushed or dropped;
+    /// else its object would stay unusable.
+    fn let_changes_end(&self, sq: &mut Sq) {
+        if let Some(Wait::Quiet(mut change)) = sq.wait.take() {
+            settle(&self.core.engine, &mut change);
+        }
+    }
+
+    /// Forgets all that is queued, without completions (RESET, destruction).
+    pub(super) fn drop_sends(&self, sq: &mut Sq) {
+        self.let_changes_end(sq);
+        sq.queue.clear();
+        (sq.tries, sq.draining, sq.finished, sq.link) = (None, false, 0, None);
+        self.send_cq.close_account(sq.account);
+        sq.known = Arc::new(AtomicU32::new(0));
+        sq.account = self.send_cq.open_account(sq.known.clone());
+    }
+
+    /// Closes the send queue for good.
+    pub(super) fn close_sends(&self, sq: &mut Sq) {
+        self.drop_sends(sq);
+        self.send_cq.close_account(sq.account);
+    }
+}
+
+#[inline]
+fn opcode(op: &SendOp<'_>) -> WcOpcode {
+    match op {
+        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
+        SendOp::Read(_) => WcOpcode::RdmaRead,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+        SendOp::BindMw(_) | SendOp::BindMw1(_) => WcOpcode::BindMw,
+        SendOp::LocalInv(_) => WcOpcode::LocalInv,
+        SendOp::RegMr(_) => WcOpcode::RegMr,
+        _ => WcOpcode::Send,
+    }
+}

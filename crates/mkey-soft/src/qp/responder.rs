@@ -1,0 +1,559 @@
+//! The responder: what a queue pair does with its peer's requests. Rules R-RA, R-LOC-06 to 08,
+//! R-AT, R-INV-12 to 16, R-ERR-02 to 05.
+
+use super::{After, Qp};
+use crate::core::Core;
+use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
+use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
+use crate::receive::{Receive, Ring};
+use crate::sync::lock;
+use mkey_core::data_plane::PostError;
+use mkey_core::device::{Gid, RefusedBy};
+use mkey_core::engine::{Access, Change, Executor, Progress, atomic_alignment};
+use mkey_core::error::{Error, Object, Reason};
+use mkey_core::event::AsyncEvent;
+use mkey_core::key::{Key, Rkey};
+use mkey_core::queue_pair::{QpKind, QpState};
+use mkey_core::refusal::{PdId, Refusal};
+use mkey_core::rights::Want;
+use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::work::{Completion, RecvWr, RemoteAddr};
+
+/// The longest message (R-RA-12).
+pub(super) const MAX_MESSAGE: u64 = 1 << 31;
+/// The routing header before a datagram.
+const GRH: u64 = 40;
+
+/// The receive side's state.
+#[derive(Debug)]
+pub(crate) struct Rq {
+    pub(super) ring: Ring,
+    /// A receive whose message never came to its end; the next message takes it.
+    pub(super) begun: Option<Box<Receive>>,
+    /// The peer whose requests are taken.
+    pub(super) peer: (Gid, u32),
+    pub(super) qkey: u32,
+    pub(super) min_rnr_timer: u8,
+}
+
+impl Rq {
+    pub(super) fn new(depth: u32, max_sge: u32) -> Self {
+        Self {
+            ring: Ring::new(depth, max_sge),
+            begun: None,
+            peer: (Gid::default(), 0),
+            qkey: 0,
+            min_rnr_timer: 0,
+        }
+    }
+}
+
+/// A READ or atomic that was not done.
+#[derive(Debug)]
+pub(super) enum Undone {
+    Nak(Nak),
+    /// The bytes could not be put where the requester wants them: its own fault (R-LOC-04).
+    Landing(Refusal),
+}
+
+impl Qp {
+    /// Posts a chain to the receive queue.
+    pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> Result<(), PostError> {
+        self.core.pump();
+        let mut after = After::default();
+        let mut rq = lock(&self.rq);
+        let mut result = Ok(());
+        for (posted, wr) in chain.iter().enumerate() {
+            if let Err(reason) = self.take(&mut rq, wr, &mut after) {
+                let arguments = format_args!("qp {:#08x}, wr_id {:#x}", self.num, wr.wr_id);
+                let error = Error::new("post_recv", arguments, reason);
+                result = Err(PostError { posted, error });
+                break;
+            }
+        }
+        drop(rq);
+        after.run();
+        result
+    }
+
+    fn take(&self, rq: &mut Rq, wr: &RecvWr<'_>, after: &mut After) -> Result<(), Reason> {
+        if self.srq.is_some() {
+            let on = "a queue pair that takes its receives from a shared queue";
+            return Err(Reason::NotHere { operation: "a receive queue", on });
+        }
+        let view = self.gate.view();
+        if view.destroyed() {
+            return Err(Reason::UnknownHandle { object: Object::Qp, handle: self.handle.0 });
+        }
+        if view.state() == QpState::Reset {
+            return Err(Reason::QpState { state: view.state() });
+        }
+        rq.ring.push(wr)?;
+        if view.state() == QpState::Err {
+            self.flush_receives(rq, after);
+        }
+        Ok(())
+    }
+
+    /// A SEND or RDMA WRITE. The caller has seen that the connection holds.
+    #[inline]
+    pub(super) fn handle_request(
+        &self,
+        executor: &mut Executor,
+        request: &mut Request<'_>,
+        after: &mut After,
+    ) -> Answer {
+        match request.ask {
+            Ask::Write { remote, imm: None } => {
+                match self.write(executor, remote, request, true, after) {
+                    Ok(()) => Answer::Ack,
+                    Err(answer) => answer,
+                }
+            }
+            Ask::Write { remote, imm: Some(imm) } => {
+                self.write_imm(executor, remote, imm, request, after)
+            }
+            Ask::Send { imm, invalidate } => self.send(executor, imm, invalidate, request, after),
+        }
+    }
+
+    /// Places the bytes of a WRITE. `alone`: no receive is tied to it, so a violation makes an
+    /// event (R-ERR-02, R-ERR-03).
+    #[inline]
+    fn write(
+        &self,
+        executor: &mut Executor,
+        remote: RemoteAddr,
+        request: &mut Request<'_>,
+        alone: bool,
+        after: &mut After,
+    ) -> Result<(), Answer> {
+        if !self.gate.view().allows(Want::RemoteWrite) {
+            return Err(self.no_right(request, remote, after));
+        }
+        if request.length == 0 {
+            return Ok(());
+        }
+        if request.length > MAX_MESSAGE {
+            return Err(self.too_long(after));
+        }
+        let piece = [memory::remote_piece(remote, request.length as u32)];
+        let mut target = Cursor::new(self.party(self.pd, Want::RemoteWrite), &piece);
+        memory::transfer(executor, &mut request.source, &mut target, request.length).map_err(
+            |failed| match failed {
+                Failed::Source(refusal) => Answer::Unsent(refusal),
+                Failed::Target(refusal) => {
+                    self.violation(request.length, remote, refusal, alone, after)
+                }
+            },
+        )
+    }
+
+    /// A WRITE whose bytes all lie in one chunk of one entry, which the queue pair allows: the
+    /// shortest way, of the same effect as [`Qp::handle_request`].
+    #[inline]
+    pub(super) fn write_chunk(
+        &self,
+        executor: &mut Executor,
+        requester: &Core,
+        source: &Access,
+        remote: RemoteAddr,
+        after: &mut After,
+    ) -> Answer {
+        let target = Access {
+            key: remote.rkey.0,
+            pd: self.pd,
+            qp: self.id,
+            address: remote.address,
+            length: source.length,
+            want: Want::RemoteWrite,
+        };
+        match memory::chunk(executor, requester, source, &self.core, &target) {
+            Ok(()) => Answer::Ack,
+            Err(Failed::Source(refusal)) => Answer::Unsent(refusal),
+            Err(Failed::Target(refusal)) => {
+                self.violation(source.length, remote, refusal, true, after)
+            }
+        }
+    }
+
+    /// WRITE with immediate data: the receive is looked for before the key (R-RA-01, R-RA-15, 16).
+    fn write_imm(
+        &self,
+        executor: &mut Executor,
+        remote: RemoteAddr,
+        imm: u32,
+        request: &mut Request<'_>,
+        after: &mut After,
+    ) -> Answer {
+        if !self.gate.view().allows(Want::RemoteWrite) {
+            return self.no_right(request, remote, after);
+        }
+        let mut rq = lock(&self.rq);
+        if !self.gate.view().receives() {
+            return Answer::Dropped;
+        }
+        let Some(receive) = self.next_receive(&mut rq) else { return self.not_ready(&rq) };
+        drop(rq);
+        let length = request.length;
+        let solicited = request.solicited;
+        match self.write(executor, remote, request, false, after) {
+            Ok(()) => {
+                let opcode = WcOpcode::RecvRdmaWithImm;
+                let completion = Completion {
+                    byte_len: length as u32,
+                    imm: Some(imm),
+                    ..self.bare(receive.wr_id, WcStatus::Success, opcode)
+                };
+                self.complete_receive(&completion, solicited, after);
+                Answer::Ack
+            }
+            Err(Answer::Unsent(refusal)) => {
+                lock(&self.rq).begun = Some(Box::new(receive));
+                Answer::Unsent(refusal)
+            }
+            Err(Answer::Nak(nak)) => {
+                let mut rq = lock(&self.rq);
+                self.receive_error(&receive, WcStatus::LocAccessErr, nak.number, after);
+                self.fail_receives(&mut rq, after);
+                Answer::Nak(nak)
+            }
+            Err(answer) => {
+                // UC: the message is dropped; a receive of its own waits for the next one, one of
+                // a shared queue is used up (R-RA-17).
+                if self.srq.is_some() {
+                    self.receive_error(&receive, WcStatus::RemAccessErr, 0, after);
+                } else {
+                    lock(&self.rq).begun = Some(Box::new(receive));
+                }
+                answer
+            }
+        }
+    }
+
+    /// SEND, with immediate data or invalidation.
+    fn send(
+        &self,
+        executor: &mut Executor,
+        imm: Option<u32>,
+        invalidate: Option<Key>,
+        request: &mut Request<'_>,
+        after: &mut After,
+    ) -> Answer {
+        let mut rq = lock(&self.rq);
+        if !self.gate.view().receives() {
+            return Answer::Dropped;
+        }
+        if let Some(datagram) = &request.datagram
+            && datagram.qkey != rq.qkey
+        {
+            return Answer::Dropped;
+        }
+        let Some(receive) = self.next_receive(&mut rq) else { return self.not_ready(&rq) };
+        let header = if self.kind == QpKind::Ud { GRH } else { 0 };
+        if request.length > MAX_MESSAGE || request.length + header > receive.room() {
+            return self.too_short(&mut rq, receive, after);
+        }
+        let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
+        let mut target = Cursor::new(self.party(pd, Want::LocalWrite), receive.sges());
+        let mut placed = Ok(());
+        if let Some(datagram) = &request.datagram {
+            let grh = routing_header(datagram, request.length);
+            placed = memory::transfer(executor, &mut Source::Bytes(&grh), &mut target, GRH);
+        }
+        let placed = placed.and_then(|()| {
+            memory::transfer(executor, &mut request.source, &mut target, request.length)
+        });
+        match placed {
+            Ok(()) => {}
+            Err(Failed::Source(refusal)) => {
+                rq.begun = Some(Box::new(receive));
+                return Answer::Unsent(refusal);
+            }
+            Err(Failed::Target(refusal)) => {
+                let why = RefusedBy::Access(refusal);
+                let words =
+                    Words { what: "receive of a SEND", length: request.length, remote: None };
+                let number = self.core.refuse(self.num, &words, why);
+                self.receive_error(&receive, WcStatus::LocProtErr, number, after);
+                self.fail_receives(&mut rq, after);
+                return self.nak(NakCode::RemoteOperation, Some(why), number);
+            }
+        }
+        if let Some(key) = invalidate {
+            match self.core.engine.invalidate(self.scope(), key) {
+                Ok(mut change) => settle(&self.core.engine, &mut change),
+                Err(refusal) => {
+                    // Class J (R-INV-14): the receive fails, and nothing is answered.
+                    let words = Words {
+                        what: "invalidation by a SEND",
+                        length: request.length,
+                        remote: None,
+                    };
+                    let why = RefusedBy::Manage(refusal);
+                    let number = self.core.refuse(self.num, &words, why);
+                    self.receive_error(&receive, WcStatus::LocQpOpErr, number, after);
+                    self.fail_receives(&mut rq, after);
+                    return Answer::Silence;
+                }
+            }
+        }
+        let completion = Completion {
+            byte_len: (request.length + header) as u32,
+            imm,
+            invalidated: invalidate.map(Rkey),
+            src_qp: request.datagram.map_or(0, |datagram| datagram.src_qp),
+            has_grh: header > 0,
+            ..self.bare(receive.wr_id, WcStatus::Success, WcOpcode::Recv)
+        };
+        self.complete_receive(&completion, request.solicited, after);
+        Answer::Ack
+    }
+
+    /// An RDMA READ: gives the bytes to the requester's landing place.
+    pub(super) fn handle_read(
+        &self,
+        executor: &mut Executor,
+        remote: RemoteAddr,
+        length: u64,
+        landing: &mut Cursor<'_>,
+        after: &mut After,
+    ) -> Result<(), Undone> {
+        self.may_read(Want::RemoteRead, "RDMA READ", length, remote, after)?;
+        if length == 0 {
+            return Ok(());
+        }
+        if length > MAX_MESSAGE {
+            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
+        }
+        let piece = [memory::remote_piece(remote, length as u32)];
+        let party = self.party(self.pd, Want::RemoteRead);
+        let mut source = Source::Memory(Cursor::new(party, &piece));
+        match memory::transfer(executor, &mut source, landing, length) {
+            Ok(()) => Ok(()),
+            Err(Failed::Target(refusal)) => Err(Undone::Landing(refusal)),
+            Err(Failed::Source(refusal)) => {
+                self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+                let why = RefusedBy::Access(refusal);
+                let number = self.log("RDMA READ", length, remote, why);
+                Err(Undone::Nak(Nak { code: NakCode::RemoteAccess, why: Some(why), number }))
+            }
+        }
+    }
+
+    /// An atomic: what was there before. Alignment is decided before the key (R-AT-02, R-AT-03).
+    pub(super) fn handle_atomic(
+        &self,
+        executor: &mut Executor,
+        remote: RemoteAddr,
+        operation: Atomic,
+        after: &mut After,
+    ) -> Result<u64, Undone> {
+        const WHAT: &str = "atomic";
+        self.may_read(Want::RemoteAtomic, WHAT, 8, remote, after)?;
+        let party = self.party(self.pd, Want::RemoteAtomic);
+        atomic_alignment(remote.address)
+            .and_then(|()| memory::atomic(executor, &party, remote, operation))
+            .map_err(|refusal| {
+                self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+                let why = RefusedBy::Access(refusal);
+                let number = self.log(WHAT, 8, remote, why);
+                let code = match refusal {
+                    Refusal::Misaligned { .. } => NakCode::InvalidRequest,
+                    _ => NakCode::RemoteAccess,
+                };
+                Undone::Nak(Nak { code, why: Some(why), number })
+            })
+    }
+
+    /// Whether the queue pair takes READs and atomics at all (R-RA-02, R-RA-20).
+    #[inline]
+    fn may_read(
+        &self,
+        want: Want,
+        what: &'static str,
+        length: u64,
+        remote: RemoteAddr,
+        after: &mut After,
+    ) -> Result<(), Undone> {
+        let view = self.gate.view();
+        if !view.allows(want) {
+            self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+            let why = RefusedBy::QpRights { has: view.rights() };
+            let number = self.log(what, length, remote, why);
+            let code = NakCode::InvalidRequest;
+            return Err(Undone::Nak(Nak { code, why: Some(why), number }));
+        }
+        if !view.reads() {
+            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn party(&self, pd: PdId, want: Want) -> Party<'_> {
+        Party { core: &self.core, pd, qp: self.id, want }
+    }
+
+    /// The next receive, and the event of a shared queue that falls below its limit.
+    fn next_receive(&self, rq: &mut Rq) -> Option<Receive> {
+        if let Some(begun) = rq.begun.take() {
+            return Some(*begun);
+        }
+        let Some(srq) = &self.srq else { return rq.ring.pop() };
+        let (receive, below) = srq.pop()?;
+        if below {
+            self.core.events.push(AsyncEvent::SrqLimitReached(srq.handle));
+        }
+        Some(receive)
+    }
+
+    fn not_ready(&self, rq: &Rq) -> Answer {
+        match self.kind {
+            QpKind::Rc => Answer::NotReady(rq.min_rnr_timer),
+            _ => Answer::Dropped,
+        }
+    }
+
+    fn too_short(&self, rq: &mut Rq, receive: Receive, after: &mut After) -> Answer {
+        if self.kind == QpKind::Rc {
+            self.receive_error(&receive, WcStatus::LocLenErr, 0, after);
+            self.fail_receives(rq, after);
+            return Answer::Nak(Nak::bare(NakCode::InvalidRequest));
+        }
+        // Datagrams and UC messages that do not fit are dropped; a receive of a shared queue is
+        // used up by that.
+        if self.srq.is_some() {
+            self.receive_error(&receive, WcStatus::RemInvReqErr, 0, after);
+        } else {
+            rq.begun = Some(Box::new(receive));
+        }
+        Answer::Dropped
+    }
+
+    #[cold]
+    fn too_long(&self, after: &mut After) -> Answer {
+        if self.kind != QpKind::Rc {
+            return Answer::Dropped;
+        }
+        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        Answer::Nak(Nak::bare(NakCode::InvalidRequest))
+    }
+
+    /// The queue pair itself does not let the peer do this (R-RA-02).
+    #[cold]
+    fn no_right(&self, request: &Request<'_>, remote: RemoteAddr, after: &mut After) -> Answer {
+        let why = RefusedBy::QpRights { has: self.gate.view().rights() };
+        let number = self.log("RDMA WRITE", request.length, remote, why);
+        if self.kind == QpKind::Rc {
+            self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+        }
+        self.nak(NakCode::InvalidRequest, Some(why), number)
+    }
+
+    #[cold]
+    fn violation(
+        &self,
+        length: u64,
+        remote: RemoteAddr,
+        refusal: Refusal,
+        alone: bool,
+        after: &mut After,
+    ) -> Answer {
+        let why = RefusedBy::Access(refusal);
+        let number = self.log("RDMA WRITE", length, remote, why);
+        if alone && self.kind == QpKind::Rc {
+            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        }
+        self.nak(NakCode::RemoteAccess, Some(why), number)
+    }
+
+    /// A negative answer where the transport has any.
+    fn nak(&self, code: NakCode, why: Option<RefusedBy>, number: u32) -> Answer {
+        match self.kind {
+            QpKind::Rc => Answer::Nak(Nak { code, why, number }),
+            _ => Answer::Dropped,
+        }
+    }
+
+    #[cold]
+    fn log(&self, what: &'static str, length: u64, remote: RemoteAddr, why: RefusedBy) -> u32 {
+        self.core.refuse(self.num, &Words { what, length, remote: Some(remote) }, why)
+    }
+
+    /// The responder goes into the error state.
+    #[cold]
+    fn fail_responder(&self, event: Option<AsyncEvent>, after: &mut After) {
+        self.fail_receives(&mut lock(&self.rq), after);
+        if let Some(event) = event {
+            self.core.events.push(event);
+        }
+    }
+
+    /// Puts the receive side into the error state; the send side follows after.
+    pub(super) fn fail_receives(&self, rq: &mut Rq, after: &mut After) {
+        if matches!(self.state(), QpState::Err | QpState::Reset) || self.gate.view().destroyed() {
+            return;
+        }
+        self.gate.change(|view| view.with_state(QpState::Err));
+        self.flush_receives(rq, after);
+        if self.srq.is_some() {
+            self.core.events.push(AsyncEvent::QpLastWqeReached(self.handle));
+        }
+        after.later().flush.extend(self.me.upgrade());
+    }
+
+    fn flush_receives(&self, rq: &mut Rq, after: &mut After) {
+        let begun = rq.begun.take().map(|begun| *begun);
+        for receive in begun.into_iter().chain(std::iter::from_fn(|| rq.ring.pop())) {
+            self.receive_error(&receive, WcStatus::WrFlushErr, 0, after);
+        }
+    }
+}
+
+/// Waits until a change has taken effect. Accesses are short and hold no lock, so this ends.
+pub(crate) fn settle(engine: &mkey_core::engine::Engine, change: &mut Change) {
+    let mut looks = 0u32;
+    while engine.finish(change) == Progress::Pending {
+        looks += 1;
+        if looks < 64 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The header that precedes a datagram in the receive buffer. Where both ports have IPv4
+/// addresses it is an IPv4 header in the last 20 bytes, as RoCEv2 has it.
+fn routing_header(datagram: &Datagram, length: u64) -> [u8; GRH as usize] {
+    /// BTH, DETH and ICRC around the payload.
+    const TRANSPORT: u16 = 12 + 8 + 4;
+    const UDP: u8 = 17;
+    let payload = u16::try_from(length).unwrap_or(u16::MAX).saturating_add(TRANSPORT);
+    let mapped = |gid: &Gid| std::net::Ipv6Addr::from(gid.0).to_ipv4_mapped();
+    let mut header = [0u8; GRH as usize];
+    let fields: &[&[u8]] = match (mapped(&datagram.from), mapped(&datagram.to)) {
+        (Some(from), Some(to)) => &[
+            &[0; 20],
+            &[0x45, datagram.traffic_class],
+            &payload.saturating_add(8 + 20).to_be_bytes(),
+            &[0, 0, 0x40, 0, datagram.hop_limit, UDP, 0, 0],
+            &from.octets(),
+            &to.octets(),
+        ],
+        _ => &[
+            &[0x60 | datagram.traffic_class >> 4, datagram.traffic_class << 4, 0, 0],
+            &payload.saturating_add(8).to_be_bytes(),
+            &[UDP, datagram.hop_limit],
+            &datagram.from.0,
+            &datagram.to.0,
+        ],
+    };
+    for (byte, value) in header.iter_mut().zip(fields.iter().copied().flatten()) {
+        *byte = *value;
+    }
+    header
+}

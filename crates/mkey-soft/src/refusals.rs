@@ -1,0 +1,52 @@
+//! The log of refusals: why a work request failed, in words. A completion's `vendor_err` is the
+//! number of its entry.
+
+use crate::sync::lock;
+use mkey_core::device::{RefusalReport, RefusedBy};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct RefusalLog {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u32,
+    reports: VecDeque<RefusalReport>,
+}
+
+impl RefusalLog {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, state: Mutex::default() }
+    }
+
+    /// Notes a refusal; its number, from 1.
+    pub(crate) fn record(
+        &self,
+        when: Duration,
+        qp_num: u32,
+        request: &dyn fmt::Display,
+        refusal: RefusedBy,
+    ) -> u32 {
+        let mut state = lock(&self.state);
+        state.last = state.last.wrapping_add(1).max(1);
+        let number = state.last;
+        if self.most > 0 {
+            if state.reports.len() >= self.most {
+                state.reports.pop_front();
+            }
+            let request = request.to_string();
+            state.reports.push_back(RefusalReport { number, when, qp_num, request, refusal });
+        }
+        number
+    }
+
+    pub(crate) fn reports(&self) -> Vec<RefusalReport> {
+        lock(&self.state).reports.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! Several threads at once, and the timer thread on a real clock.
+
+mod common;
+
+use common::*;
+use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
+use mkey_core::device::Device;
+use mkey_core::key::Rkey;
+use mkey_core::queue_pair::{QpKind, QpState};
+use mkey_core::status::WcStatus;
+use mkey_core::work::{RecvWr, SendOp, SendWr};
+use mkey_soft::{SoftDevice, SoftOptions};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Two queue pairs post at each other from two threads: messages, RDMA, and violations that put
+/// both into the error state. A deadlock hangs; each round must end with all work completed.
+#[test]
+fn two_that_post_at_each_other_never_deadlock() {
+    for round in 0..300u64 {
+        let (a, b) = pair(QpKind::Rc);
+        let (mine, theirs) = (a.buffer(ALL), b.buffer(ALL));
+        std::thread::scope(|scope| {
+            for (side, own, peer) in [(&a, &mine, &theirs), (&b, &theirs, &mine)] {
+                scope.spawn(move || {
+                    let wrong = peer.remote_by(Rkey(peer.info.rkey.0.next()));
+                    let mut completed = 0;
+                    for wr_id in 0..50 {
+                        let op = match wr_id % 4 {
+                            0 => SendOp::Write(peer.remote(0)),
+                            1 => SendOp::Read(peer.remote(0)),
+                            2 => SendOp::Send,
+                            _ if wr_id == 20 + round % 30 => SendOp::Write(wrong),
+                            _ => SendOp::FetchAdd { remote: peer.remote(8), add: 1 },
+                        };
+                        side.qp
+                            .post_recv(&[RecvWr { wr_id: 1000, sges: &[own.sge(64, 8)] }])
+                            .unwrap();
+                        side.qp.post_send(&[SendWr::new(wr_id, op, &[own.sge(0, 8)])]).unwrap();
+                        completed += side.poll().iter().filter(|wc| wc.wr_id < 1000).count();
+                    }
+                    // What waits for a receive or an answer comes to its end by the clock.
+                    while completed < 50 {
+                        side.pass(TIMEOUT);
+                        completed += side.poll().iter().filter(|wc| wc.wr_id < 1000).count();
+                    }
+                    assert_eq!(completed, 50);
+                });
+            }
+        });
+        for side in [&a, &b] {
+            assert!(matches!(side.state(), QpState::Rts | QpState::Err));
+        }
+    }
+}
+
+/// Deregistration returns only when no access runs any more: the memory is filled with a canary at
+/// once, and stays so.
+#[test]
+fn r_reg_18_nothing_is_written_after_deregistration() {
+    let device = SoftDevice::open(SoftOptions { watch: false, ..SoftOptions::default() }).unwrap();
+    let (a, b) = (Side::new(&device, |_| {}, QpKind::Rc), Side::new(&device, |_| {}, QpKind::Rc));
+    connect(&a, &b);
+    let own = a.buffer(ALL);
+    let target = Buffer::new(&device, b.pd, 64 << 10, ALL);
+    let key = AtomicU64::new(u64::from(target.info.rkey.0.0));
+    let stop = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                let rkey = Rkey(mkey_core::key::Key(key.load(Ordering::Acquire) as u32));
+                let remote = target.remote_by(rkey);
+                a.post(1, SendOp::Write(remote), &[own.sge(0, 4096)]);
+                match a.done().as_slice() {
+                    [(1, WcStatus::Success)] => drop(done.fetch_add(1, Ordering::Relaxed)),
+                    [(1, WcStatus::RemAccessErr)] => {
+                        for side in [&a, &b] {
+                            side.go(QpState::Reset);
+                        }
+                        connect(&a, &b);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        let mut handle = target.handle();
+        for _ in 0..2000 {
+            device.dereg_mr(handle).unwrap();
+            target.set(4095, 0xa5);
+            for _ in 0..20 {
+                assert_eq!(target.get(4095), 0xa5, "written after deregistration");
+                std::thread::yield_now();
+            }
+            let spec = mkey_core::device::MrSpec {
+                address: mkey_core::address::HostAddr(target.remote(0).address.0),
+                length: 64 << 10,
+                iova: None,
+                rights: ALL,
+            };
+            // SAFETY: the buffer lives on, and is only touched through volatile accesses.
+            let info = unsafe { device.reg_mr(b.pd, &spec) }.unwrap();
+            handle = info.handle;
+            key.store(u64::from(info.rkey.0.0), Ordering::Release);
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Release);
+        device.dereg_mr(handle).unwrap();
+    });
+    assert!(done.load(Ordering::Relaxed) > 0, "no write was under way");
+}
+
+/// Nobody polls: the device's own thread ends the retries and tells the armed channel.
+#[test]
+fn the_timer_thread_ends_retries() {
+    let device = SoftDevice::open(SoftOptions::default()).unwrap();
+    let channel = device.create_comp_channel().unwrap();
+    let cq = device.create_cq(16, Some(channel)).unwrap();
+    let a = Side::new(&device, |init| (init.send_cq, init.recv_cq) = (cq, cq), QpKind::Rc);
+    let b = Side::new(&device, |_| {}, QpKind::Rc);
+    connect(&a, &b);
+    b.go(QpState::Reset);
+    let plane = device.cq(cq).unwrap();
+    plane.request_notify(false).unwrap();
+    a.post(1, SendOp::Send, &[]);
+    assert_eq!(device.get_cq_event(channel, None).unwrap(), Some(cq));
+    let mut into = [blank()];
+    assert_eq!(plane.poll(&mut into).unwrap(), 1);
+    assert_eq!((into[0].wr_id, into[0].status), (1, WcStatus::RetryExcErr));
+}
+
+/// Atomics of many threads, through several devices, on one word.
+#[test]
+fn r_at_06_atomics_are_atomic_over_devices() {
+    let target = SoftDevice::open(SoftOptions::default()).unwrap();
+    let b = Side::new(&target, |_| {}, QpKind::Rc);
+    let word = b.buffer(ALL);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (target, word) = (&target, &word);
+            let b = &b;
+            scope.spawn(move || {
+                let device = SoftDevice::open(SoftOptions::default()).unwrap();
+                let a = Side::new(&device, |_| {}, QpKind::Rc);
+                let info = target
+                    .create_qp(b.pd, &mkey_core::queue_pair::QpInit::new(QpKind::Rc, b.cq))
+                    .unwrap();
+                let there = Side { info, qp: target.qp(info.handle).unwrap(), ..b.again() };
+                connect(&a, &there);
+                let own = a.buffer(ALL);
+                for _ in 0..1000 {
+                    let op = SendOp::FetchAdd { remote: word.remote(0), add: 1 };
+                    a.post(1, op, &[own.sge(0, 8)]);
+                    assert_eq!(a.done(), [(1, WcStatus::Success)]);
+                }
+            });
+        }
+    });
+    let sum = u32::from(word.get(0)) + (u32::from(word.get(1)) << 8);
+    assert_eq!(sum, 3000);
+}
