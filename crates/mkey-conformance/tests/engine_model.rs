@@ -1,7 +1,7 @@
 //! Random operations on the protection engine and on the naive model of the rules: every answer
 //! must be the same.
 //!
-//! `MKEY_MODEL_OPERATIONS` sets about how many (120,000 if it is not set), `PROPTEST_RNG_SEED`
+//! `MKEY_MODEL_OPERATIONS` sets about how many (400,000 if it is not set), `PROPTEST_RNG_SEED`
 //! which.
 #![allow(missing_docs)]
 
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Input {
     }
 }
 
-const DEFAULT: usize = 120_000;
+const DEFAULT: usize = 400_000;
 /// Operations on one engine, on average.
 const EACH: usize = 600;
 

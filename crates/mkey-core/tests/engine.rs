@@ -9,6 +9,7 @@ use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::refusal::{DetachCause, KeyKind, ManageRefusal, PdId, QpId, Refusal};
 use mkey_core::rights::{Rights, Want};
 use mkey_core::work::{BindMw, RegMr, Sge};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const PD: PdId = PdId(1);
@@ -401,4 +402,32 @@ fn scatter_lists_of_any_room_do_not_meet() {
         let change = bed.engine.deregister(region.id).unwrap();
         bed.done(change);
     }
+}
+
+#[test]
+fn of_two_binds_of_a_window_at_a_time_one_holds_the_region() {
+    let bed = Bed::new();
+    let mr = bed.region(0x10000, 4096);
+    let mw = bed.engine.allocate_window(PD, MwKind::Type1).unwrap();
+    let key = AtomicU32::new(mw.rkey.0.0);
+    let binds = || {
+        for round in 0..100_000u64 {
+            let mw = Rkey(Key(key.load(Ordering::Relaxed)));
+            let (address, rights) = (IoAddr(0x10000), Rights::REMOTE_READ);
+            // Every eighth unbinds.
+            let length = round % 8;
+            let bind = BindMw { mw, new_key: mw, mr: mr.lkey, address, length, rights };
+            if let Ok(change) = bed.engine.bind(QP, &bind, MwKind::Type1) {
+                key.store(bed.done(change).0, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(binds);
+        scope.spawn(binds);
+    });
+    let change = bed.engine.deregister(mw.id).unwrap();
+    bed.done(change);
+    let change = bed.engine.deregister(mr.id).expect("no hold is left");
+    bed.done(change);
 }

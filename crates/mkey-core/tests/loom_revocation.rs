@@ -1,4 +1,5 @@
-//! Revocation on the real engine, in every interleaving of two threads.
+//! Revocation on the real engine, in every interleaving of two threads, and of three with at most
+//! two preemptions.
 //!
 //! A loom cell stands for the memory: loom fails a model in which the cell is touched by two
 //! threads at a time or without an order between them. Run it as
@@ -29,12 +30,16 @@ const ALL: Rights = Rights::LOCAL_WRITE
 const AT: u64 = 0x1000;
 
 /// The memory behind [`AT`].
-type Memory = Arc<UnsafeCell<u64>>;
+type Memory = loom::sync::Arc<UnsafeCell<u64>>;
 
+/// Every interleaving: with two threads the whole file takes seconds.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_up_to(None, model);
+}
+
+fn explore_up_to(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    // Without a bound the whole file takes seconds.
-    builder.preemption_bound = None;
+    builder.preemption_bound = preemptions;
     builder.check(model);
 }
 
@@ -120,7 +125,7 @@ fn revoked<T: 'static>(
     explore(move || {
         let (engine, mut executor) = engine();
         let (key, with) = set_up(&engine);
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let reader = {
             let (engine, memory, told) = (engine.clone(), memory.clone(), told.clone());
             thread::spawn(move || {
@@ -208,6 +213,49 @@ fn rebinding_a_type_1_window_waits_for_accesses() {
     );
 }
 
+/// A thread that takes its executor slot while a key is revoked is not missed.
+#[test]
+fn deregistration_sees_threads_that_enter_meanwhile() {
+    explore(|| {
+        let (engine, _executor) = engine();
+        let mr = region(&engine);
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
+        let reader = {
+            let (engine, memory) = (engine.clone(), memory.clone());
+            thread::spawn(move || {
+                let mut executor = engine.executors().enter().expect("a slot");
+                touch(&engine, &mut executor.target, mr.rkey.0, &memory);
+            })
+        };
+        finish(&engine, engine.deregister(mr.id).expect("nothing lies on it"));
+        memory.with_mut(|_| ());
+        reader.join().expect("the reader ends");
+    });
+}
+
+/// As [`revoked`], with the memory only read, by two threads at once; at most two preemptions.
+#[test]
+fn deregistration_waits_for_every_reader() {
+    explore_up_to(Some(2), || {
+        let (engine, first) = engine();
+        let second = engine.executors().enter().expect("a slot");
+        let mr = region(&engine);
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
+        let readers = [first, second].map(|mut executor| {
+            let (engine, memory) = (engine.clone(), memory.clone());
+            thread::spawn(move || {
+                if let Ok(guard) = engine.open(&mut executor.target, &access(mr.rkey.0)) {
+                    memory.with(|_| ());
+                    drop(guard);
+                }
+            })
+        });
+        finish(&engine, engine.deregister(mr.id).expect("nothing lies on it"));
+        memory.with_mut(|_| ());
+        readers.into_iter().for_each(|reader| reader.join().expect("a reader ends"));
+    });
+}
+
 /// A reader that holds both the old and the new key of a window that moves: under either it sees
 /// that key's place or nothing.
 #[test]
@@ -241,7 +289,7 @@ fn a_list_is_never_written_over_a_region_that_ends() {
         let (engine, mut executor) = engine();
         let mr = region(&engine);
         let fast = engine.allocate_fast_mr(PD, 1).expect("room");
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let user = {
             let (engine, memory) = (engine.clone(), memory.clone());
             thread::spawn(move || {
@@ -265,7 +313,7 @@ fn a_window_is_never_bound_to_a_region_that_ends() {
         let (engine, mut executor) = engine();
         let mr = region(&engine);
         let mw = engine.allocate_window(PD, MwKind::Type2).expect("room");
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let user = {
             let (engine, memory) = (engine.clone(), memory.clone());
             thread::spawn(move || {
@@ -281,6 +329,28 @@ fn a_window_is_never_bound_to_a_region_that_ends() {
         }
         let used = user.join().expect("the user ends");
         assert!(!(used && ended), "a window over memory that is not registered");
+    });
+}
+
+/// Of two binds of one window one wins; the other holds nothing.
+#[test]
+fn a_bind_that_lost_leaves_no_hold() {
+    explore(|| {
+        let (engine, _executor) = engine();
+        let mr = region(&engine);
+        let mw = engine.allocate_window(PD, MwKind::Type2).expect("room");
+        let bind = bind_to(mw.rkey.0, mr, AT);
+        let other = {
+            let engine = engine.clone();
+            thread::spawn(move || {
+                engine.bind(BY, &bind, MwKind::Type2).map(|change| finish(&engine, change)).is_ok()
+            })
+        };
+        let one = engine.bind(BY, &bind, MwKind::Type2).map(|change| finish(&engine, change));
+        let other = other.join().expect("the other ends");
+        assert!(one.is_ok() != other, "bound once");
+        finish(&engine, engine.deregister(mw.id).expect("windows are free to go"));
+        finish(&engine, engine.deregister(mr.id).expect("no hold is left"));
     });
 }
 
@@ -313,7 +383,7 @@ fn a_drained_pause_keeps_accesses_out() {
     explore(|| {
         let (engine, mut executor) = engine();
         let key = region(&engine).rkey.0;
-        let memory: Memory = Arc::new(UnsafeCell::new(0));
+        let memory: Memory = Memory::new(UnsafeCell::new(0));
         let reader = {
             let (engine, memory) = (engine.clone(), memory.clone());
             thread::spawn(move || {

@@ -107,7 +107,7 @@ fn copy(bed: &Bed, engine: &Engine, mut executor: Executor) -> Copied {
     while !bed.stop.load(Ordering::Relaxed) {
         let from = access(&bed.source, Want::RemoteRead);
         let to = access(&bed.target, Want::RemoteWrite);
-        for _ in 0..random.below(6) {
+        for _ in 0..random.below(12) {
             let at = random.below(1 << 14) as usize;
             lines[at][0] = random.0;
         }
@@ -132,6 +132,9 @@ fn copy(bed: &Bed, engine: &Engine, mut executor: Executor) -> Copied {
             to.store(word & !CANARY | 1, Ordering::Relaxed);
         }
         copied.copies += 1;
+        if copied.carried > 0 {
+            bed.stop.store(true, Ordering::Relaxed);
+        }
     }
     copied
 }
@@ -279,6 +282,9 @@ fn no_access_outlives_its_revocation() {
             random.wait(80);
             let whole = memory.words.iter().all(|word| word.load(Ordering::Relaxed) == canary);
             broken += u64::from(!whole);
+            if broken > 0 || bed.stop.load(Ordering::Relaxed) {
+                break;
+            }
             memory.fill(0);
             grants.grant(ways[round as usize / 2 % ways.len()], &mut revoker, memory);
         }

@@ -8,11 +8,13 @@
 //! which is told, the engine may tell any of them.
 
 mod access;
+mod arguments;
 mod bed;
 mod choices;
 mod lifetime;
 mod object;
 mod operations;
+mod pending;
 mod requests;
 
 pub use bed::{Mix, Tally, run};

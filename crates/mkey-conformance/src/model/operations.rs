@@ -1,8 +1,8 @@
 //! Each operation, chosen from bytes.
 
-use super::bed::{Bed, Mix, Tally};
+use super::bed::{Bed, Mix};
 use super::choices::Choices;
-use super::object::{Gone, Memory, Model, Object, kind_name};
+use super::object::{Gone, Memory, Object, kind_name};
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::MwKind;
 use mkey_core::engine::{
@@ -10,7 +10,7 @@ use mkey_core::engine::{
     Remap, TableFull, atomic_alignment,
 };
 use mkey_core::key::{Key, Lkey, Rkey};
-use mkey_core::refusal::{DetachCause, KeyKind, PdId, QpId, Refusal};
+use mkey_core::refusal::{DetachCause, KeyKind, Refusal};
 use mkey_core::rights::{Rights, Want};
 use mkey_core::work::{BindMw, RegMr, Sge};
 use std::time::Duration;
@@ -76,13 +76,13 @@ const WORK_REQUESTS: &[(Op, u8)] = &[
     (Op::Reregister, 1),
 ];
 
-const ALL: Rights = Rights::LOCAL_WRITE
+pub(super) const ALL: Rights = Rights::LOCAL_WRITE
     .union(Rights::REMOTE_WRITE)
     .union(Rights::REMOTE_READ)
     .union(Rights::REMOTE_ATOMIC)
     .union(Rights::MW_BIND);
 
-const WANTS: [Want; 5] =
+pub(super) const WANTS: [Want; 5] =
     [Want::RemoteRead, Want::RemoteWrite, Want::LocalRead, Want::LocalWrite, Want::RemoteAtomic];
 
 impl Bed {
@@ -125,56 +125,6 @@ impl Bed {
         }
     }
 
-    /// An object that satisfies `wanted`, mostly; else any.
-    fn pick(&self, c: &mut Choices<'_>, wanted: impl Fn(&Object) -> bool) -> Option<&Object> {
-        let objects = &self.model.objects;
-        let some: Vec<_> = objects.iter().filter(|object| wanted(object)).collect();
-        let at = usize::from(c.byte());
-        match (c.rarely(16) || some.is_empty(), objects.len()) {
-            (_, 0) => None,
-            (true, many) => objects.get(at % many),
-            // The youngest are the most likely to be tangled up.
-            (false, _) => some.iter().rev().nth(at % some.len()).copied(),
-        }
-    }
-
-    /// A key: the right one, mostly.
-    fn key(&self, c: &mut Choices<'_>, object: Option<&Object>, remote: bool) -> Key {
-        let (good, other) = match object {
-            Some(object) if remote => (object.rkey, object.told_lkey),
-            Some(object) => (object.lkey.unwrap_or(object.told_lkey), object.rkey),
-            None => (Key(c.u32()), Key(0)),
-        };
-        match c.below(24) {
-            18 => other,
-            19 => Key(good.0 ^ u32::from(c.byte())),
-            20 => Key(good.0 & !0xff | good.0.wrapping_add(1) & 0xff),
-            21 | 22 => self.dead_keys[usize::from(c.byte()) % self.dead_keys.len()],
-            23 => Key(c.u32()),
-            _ => good,
-        }
-    }
-
-    /// The oldest domain, mostly, so that objects meet.
-    fn any_pd(&self, c: &mut Choices<'_>) -> PdId {
-        match (c.rarely(4), self.pds.last()) {
-            (false, Some(&pd)) => pd,
-            _ => c.pick(&self.pds),
-        }
-    }
-
-    /// A queue pair: one of the domain, mostly.
-    fn scope(&self, c: &mut Choices<'_>, pd: Option<PdId>) -> QpScope {
-        let fitting: Vec<_> =
-            self.qps.iter().filter(|(_, of)| pd.is_none_or(|pd| *of == pd)).copied().collect();
-        let (qp, pd) = match (c.rarely(16), pd) {
-            (false, Some(pd)) if fitting.is_empty() => (QpId(u32::MAX - 1), pd),
-            (false, Some(_)) => c.pick(&fitting),
-            _ => c.pick(&self.qps),
-        };
-        QpScope { pd, qp }
-    }
-
     fn some_access(&mut self, c: &mut Choices<'_>) {
         let kind = c.pick(&[None, None, Some(KeyKind::FastMr), Some(KeyKind::Window2)]);
         let object =
@@ -197,63 +147,6 @@ impl Bed {
         let aligned = atomic_alignment(address);
         assert_eq!(aligned.is_ok(), address.0 & 7 == 0);
         assert!(aligned.is_ok() || aligned == Err(Refusal::Misaligned { address }));
-    }
-
-    fn rights(c: &mut Choices<'_>) -> Rights {
-        let rights = match c.below(12) {
-            0..=5 => ALL,
-            6 => Rights::empty(),
-            7 => Rights::MW_BIND,
-            8 => Rights::MW_BIND | Rights::REMOTE_READ,
-            9 => Rights::MW_BIND | Rights::LOCAL_WRITE,
-            _ => Rights::from_bits_truncate(u32::from(c.byte()) & 0x1f),
-        };
-        // Device verbs refuse the rest (R-REG-01) before the engine is asked.
-        if rights.intersects(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC) {
-            rights | Rights::LOCAL_WRITE
-        } else {
-            rights
-        }
-    }
-
-    fn translation(c: &mut Choices<'_>, may_be_null: bool) -> (IoAddr, u64, Backing) {
-        let length = match c.below(10) {
-            0..=3 => 0x3000,
-            4 => 4096,
-            5 => 100,
-            6 => 1,
-            7 => 0,
-            8 => 0x2_0001,
-            _ => u64::from(c.byte()),
-        };
-        let host = match c.below(12) {
-            0 => u64::MAX - length,
-            1 => 0x10_0001 + u64::from(c.byte()),
-            2 => 0,
-            _ => 0x10_0000 + 0x1000 * (u64::from(c.byte()) % 16),
-        };
-        let (length, backing) = match c.below(12) {
-            0..=7 => (length, Backing::Plain { host: HostAddr(host) }),
-            8 => (u64::from(c.u32()) << 16, Backing::Plain { host: HostAddr(0x4000) }),
-            9 if c.rarely(3) => return (IoAddr(0), u64::MAX, Backing::Implicit),
-            10 if may_be_null => {
-                let length = if c.rarely(2) { u64::MAX } else { length };
-                return (IoAddr(0), length, Backing::Null);
-            }
-            _ => {
-                let host = host.min(0x20_0000);
-                let page_shift = c.pick(&[12, 12, 12, 14, 21]);
-                (length, Backing::OnDemand { host: HostAddr(host), page_shift })
-            }
-        };
-        let iova = match c.below(8) {
-            0 => 0,
-            1 => u64::MAX - length,
-            2 => 1 << 63,
-            3 => c.u64() >> 8,
-            _ => host.min(u64::MAX - length),
-        };
-        (IoAddr(iova), length, backing)
     }
 
     fn register(&mut self, c: &mut Choices<'_>) {
@@ -630,83 +523,5 @@ impl Bed {
             self.model.ended(told.id);
         }
         self.tally.count("churn");
-    }
-}
-
-impl Model {
-    /// An access through an object that is allowed, if there is one.
-    pub(super) fn some_access(&self, id: ObjectId) -> Option<Access> {
-        let object = self.by_id(id).filter(|object| object.serves())?;
-        let qp = match object.memory {
-            Memory::Window { qp: Some(qp), .. } => qp,
-            _ => QpId(u32::MAX),
-        };
-        WANTS
-            .into_iter()
-            .map(|want| Access {
-                key: match (want, object.lkey) {
-                    (Want::LocalRead | Want::LocalWrite, Some(lkey)) => lkey,
-                    _ => object.rkey,
-                },
-                pd: object.pd,
-                qp,
-                address: IoAddr(object.base),
-                length: 1,
-                want,
-            })
-            .find(|access| self.access(access).is_ok())
-    }
-
-    /// The first bytes of a region are taken away.
-    pub(super) fn lose_a_page(&mut self, engine: &Engine, id: ObjectId) {
-        let host = match self.by_id(id).map(|object| &object.memory) {
-            Some(Memory::Plain(host)) => *host,
-            Some(Memory::OnDemand(on_demand)) => on_demand.host,
-            _ => return,
-        };
-        let range = HostRange { start: HostAddr(host), len: 0x800 };
-        let (cause, when) = (DetachCause::Unmapped, Duration::from_secs(1));
-        let met = engine.detach(range, cause, when);
-        assert_eq!(met, self.detach(Gone { range, cause, when }), "regions met while pending");
-    }
-
-    /// What is being changed refuses every other change as busy.
-    pub(super) fn busy(&self, engine: &Engine, tally: &mut Tally, id: ObjectId) {
-        let Some(object) = self.by_id(id) else { return };
-        assert_eq!(engine.deregister(id).err(), Some(ObjectError::Busy), "{object:?}");
-        let again = engine.reregister(id, &Remap::default()).err();
-        assert!(
-            again.is_some_and(|refused| self.reregister(id).contains(&refused)),
-            "{object:?}: {again:?}"
-        );
-        let by = QpScope { pd: object.pd, qp: QpId(u32::MAX) };
-        let got = engine.invalidate(by, object.rkey).err();
-        let wrong = self.invalidate(by, object.rkey).err().unwrap_or_default();
-        assert!(got.as_ref().is_some_and(|got| wrong.contains(got)), "{got:?} of {wrong:?}");
-        // Nothing can be laid upon it, and what it lay on is held until the change is done.
-        if let Some(lkey) = object.lkey.filter(|_| object.kind == KeyKind::Region) {
-            for window in self.objects.iter().filter(|window| window.kind == KeyKind::Window1) {
-                let what = BindMw {
-                    mw: Rkey(window.rkey),
-                    new_key: Rkey(Key(0)),
-                    mr: Lkey(lkey),
-                    address: IoAddr(object.base),
-                    length: 1,
-                    rights: Rights::empty(),
-                };
-                let by = QpScope { pd: window.pd, qp: QpId(u32::MAX) };
-                let got = engine.bind(by, &what, MwKind::Type1).err();
-                let wrong = self.bind(by, &what, MwKind::Type1).err().unwrap_or_default();
-                assert!(got.as_ref().is_some_and(|got| wrong.contains(got)), "{got:?}, {wrong:?}");
-            }
-        }
-        for parent in &self.objects {
-            let held = self.held_by(parent.id);
-            if held > 0 && parent.change.is_none() {
-                let got = engine.deregister(parent.id).err();
-                assert_eq!(got, Some(ObjectError::Held { by: held }), "{parent:?}");
-                tally.count("held while pending");
-            }
-        }
     }
 }

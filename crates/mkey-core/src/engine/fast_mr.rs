@@ -14,6 +14,12 @@ use crate::refusal::{KeyKind, ManageRefusal, QpId, Refusal};
 use crate::rights::Rights;
 use crate::work::{RegMr, Sge};
 
+/// What an FRMR may grant.
+const REGISTRABLE: Rights = Rights::REMOTE
+    .union(Rights::LOCAL_WRITE)
+    .union(Rights::MW_BIND)
+    .union(Rights::RELAXED_ORDERING);
+
 /// Words of one list entry: end (bytes from the start), host address, parent's slot.
 const STRIDE: usize = 3;
 
@@ -127,9 +133,7 @@ impl Engine {
             (State::Free, _) => {}
         }
         same_pd(entry, by.pd, key)?;
-        let allowed =
-            Rights::REMOTE | Rights::LOCAL_WRITE | Rights::MW_BIND | Rights::RELAXED_ORDERING;
-        if !allowed.contains(what.rights) || what.rights.validate().is_err() {
+        if !REGISTRABLE.contains(what.rights) || what.rights.validate().is_err() {
             return Err(ManageRefusal::Rights { rights: what.rights });
         }
         let link = Link::unpack(entry.link());
@@ -172,9 +176,7 @@ impl Engine {
     ) -> Result<(u64, u64), ManageRefusal> {
         let list = self.runs.words(link.run);
         let slots_of_held = link.detail as usize * STRIDE;
-        let writes = what.rights.intersects(
-            Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC | Rights::MW_BIND,
-        );
+        let writes = what.rights.intersects(Rights::NEED_WRITABLE);
         let (mut end, mut holds) = (0, 0);
         let mut last: Option<(Key, u32, &Entry)> = None;
         for (words, sge) in list.chunks_exact(STRIDE).zip(what.entries) {
@@ -237,4 +239,18 @@ fn write_entry(
         word_parent.store(u64::from(parent), Ordering::Relaxed);
     }
     Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_past_the_end_is_in_no_entry_whatever_words_follow() {
+        // Two entries of 10 and 20 bytes, then words of an earlier, longer list.
+        let list = [10, 0x1000, 1, 30, 0x2000, 2, 90, 0x3000, 3].map(AtomicU64::new);
+        let at = |offset| locate(&list, 2, offset).map(|piece| (piece.at, piece.skip));
+        assert_eq!([at(0), at(9), at(10), at(29)], [(0, 0), (0, 9), (1, 0), (1, 19)].map(Some));
+        assert_eq!([at(30), at(89)], [None; 2]);
+    }
 }

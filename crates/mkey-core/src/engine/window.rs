@@ -28,6 +28,9 @@ const GRANTABLE: Rights = Rights::REMOTE_WRITE
     .union(Rights::LOCAL_WRITE)
     .union(Rights::ZERO_BASED);
 
+/// What only writable memory may grant (R-MW-14).
+const CHANGES: Rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_ATOMIC);
+
 impl Engine {
     /// Begins to bind a window to part of a region. Refused, the window stays as it was.
     pub fn bind(&self, by: QpScope, what: &BindMw, kind: MwKind) -> Result<Change, ManageRefusal> {
@@ -102,8 +105,7 @@ impl Engine {
         if !meta.rights().contains(Rights::MW_BIND) {
             return Err(ManageRefusal::ParentLacks { key, missing: Rights::MW_BIND });
         }
-        let changes = Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
-        if what.rights.intersects(changes) && !meta.rights().contains(Rights::LOCAL_WRITE) {
+        if what.rights.intersects(CHANGES) && !meta.rights().contains(Rights::LOCAL_WRITE) {
             return Err(ManageRefusal::ParentLacks { key, missing: Rights::LOCAL_WRITE });
         }
         let zero_based = what.rights.contains(Rights::ZERO_BASED);
