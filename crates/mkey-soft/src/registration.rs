@@ -61,6 +61,7 @@ pub(crate) struct Region {
 #[derive(Debug, Default)]
 struct Hold {
     range: Option<HostRange>,
+    /// Of memory that is not pinned; a pin keeps its own.
     _watch: Option<WatchGuard>,
     pin: Option<PinGuard>,
     _charge: Option<Charge>,
@@ -222,8 +223,12 @@ impl Registrations {
         let pin = self.terms.time(&self.terms.pin, || self.pinner.pin(&request));
         match pin {
             Ok(pin) => {
-                let _watch = self.watch_over(core, range, pin.shared());
-                Ok(Hold { range: Some(range), _watch, pin: Some(pin), _charge: charge })
+                if !pin.is_watched()
+                    && let Some(watch) = self.watch_over(core, range)
+                {
+                    pin.keep(watch);
+                }
+                Ok(Hold { range: Some(range), _watch: None, pin: Some(pin), _charge: charge })
             }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
             Err(PinError::Fault { .. })
@@ -239,16 +244,11 @@ impl Registrations {
     /// On-demand memory is not pinned, only watched where it is mapped already.
     fn hold_on_demand(&self, core: &Arc<Core>, address: HostAddr, length: u64) -> Hold {
         let range = HostRange { start: address, len: length };
-        Hold { _watch: self.watch_over(core, range, false), ..Hold::default() }
+        Hold { _watch: self.watch_over(core, range), ..Hold::default() }
     }
 
     /// Has the mappings of a range watched, where that is possible.
-    pub(super) fn watch_over(
-        &self,
-        core: &Arc<Core>,
-        range: HostRange,
-        held: bool,
-    ) -> Option<WatchGuard> {
+    pub(super) fn watch_over(&self, core: &Arc<Core>, range: HostRange) -> Option<WatchGuard> {
         if !core.options.watch || range.len == 0 {
             return None;
         }
@@ -264,7 +264,7 @@ impl Registrations {
             }
         };
         watch
-            .over(range, held)
+            .over(range)
             .inspect_err(|error| {
                 // What is not mapped yet is on-demand memory, or about to be refused.
                 if !matches!(error, WatchError::Unmapped { .. }) {

@@ -77,15 +77,10 @@ impl Watch {
         devices.push(Arc::downgrade(core));
     }
 
-    /// Watches the mappings of a range; `held`: it lies in memory that a live registration holds.
-    /// On return, what was at the place before is marked.
-    pub(crate) fn over(&self, range: HostRange, held: bool) -> Result<WatchGuard, WatchError> {
+    /// Watches the mappings of a range. On return, what was at the place before is marked.
+    pub(crate) fn over(&self, range: HostRange) -> Result<WatchGuard, WatchError> {
         let start = range.start.0 as usize;
-        let range = start..start.saturating_add(range.len as usize);
-        let guard = match held {
-            true => self.watcher.watch_held(range),
-            false => self.watcher.watch(range),
-        };
+        let guard = self.watcher.watch(start..start.saturating_add(range.len as usize));
         while executors().paused() {
             std::thread::yield_now();
         }

@@ -22,11 +22,17 @@ pub enum Progress {
 #[derive(Debug)]
 #[must_use]
 pub struct Change {
-    pub(super) slot: u32,
-    pub(super) waits: Waits,
-    pub(super) step: Step,
-    pub(super) lkey: Lkey,
-    pub(super) rkey: Rkey,
+    slot: u32,
+    lkey: Lkey,
+    rkey: Rkey,
+    /// Few changes meet a running access; those that do carry the rest with them.
+    pending: Option<Box<Pending>>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    waits: Waits,
+    step: Step,
 }
 
 impl Change {
@@ -72,18 +78,20 @@ impl Engine {
     /// Carries a change out if nobody uses the old key any more. Never waits.
     #[inline]
     pub fn finish(&self, change: &mut Change) -> Progress {
-        if matches!(change.step, Step::Done) && change.waits.is_empty() {
-            return Progress::Quiet;
+        match change.pending {
+            None => Progress::Quiet,
+            Some(_) => self.finish_pending(change),
         }
-        self.finish_pending(change)
     }
 
     #[cold]
     fn finish_pending(&self, change: &mut Change) -> Progress {
-        if !change.waits.quiet() {
+        let Some(mut pending) = change.pending.take() else { return Progress::Quiet };
+        if !pending.waits.quiet() {
+            change.pending = Some(pending);
             return Progress::Pending;
         }
-        self.carry_out(change.slot, core::mem::replace(&mut change.step, Step::Done));
+        self.carry_out(change.slot, pending.step);
         Progress::Quiet
     }
 
@@ -154,14 +162,14 @@ impl Engine {
             _ => old.variants(),
         };
         let index = self.table.index(slot);
-        let step = if waits.is_empty() {
+        let pending = if waits.is_empty() {
             self.carry_out(slot, step);
-            Step::Done
+            None
         } else {
-            step
+            Some(Box::new(Pending { waits, step }))
         };
         let lkey = Lkey(Key::new(index, variants.local));
-        Change { slot, waits, step, lkey, rkey: Rkey(Key::new(index, variants.remote)) }
+        Change { slot, lkey, rkey: Rkey(Key::new(index, variants.remote)), pending }
     }
 
     /// Releases the regions that a window or fast registration held.

@@ -6,6 +6,7 @@ use super::entry::State;
 use super::window::{QpScope, same_pd};
 use crate::key::Key;
 use crate::refusal::{KeyKind, ManageRefusal, QpId, Refusal};
+use crate::rights::Rights;
 
 impl Engine {
     /// Begins to invalidate a type 2 window (its own queue pair only, R-INV-03) or an FRMR (any
@@ -27,8 +28,8 @@ impl Engine {
         if owner != QpId(0) && owner != by.qp {
             return Err(Refusal::OtherQp { key, key_qp: owner, qp: by.qp }.into());
         }
-        // Windows lie on regions and fast registrations only, never on windows.
-        let closed = meta.kind() == KeyKind::FastMr;
+        // Windows can only lie on what grants it.
+        let closed = meta.rights().contains(Rights::MW_BIND);
         if closed {
             entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
         }

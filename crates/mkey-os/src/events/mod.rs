@@ -278,21 +278,8 @@ impl Watcher {
             return Err(WatchError::Forked);
         }
         let fd = self.inner.lock().fd.ok_or(OsError::new("userfaultfd", Errno::BADF))?;
-        while !range.is_empty() && uffd::change_under_way(fd, range.start) {
+        while !range.is_empty() && uffd::change_under_way(fd) {
             std::thread::yield_now();
-        }
-        self.watch_held(range)
-    }
-
-    /// As [`Watcher::watch`], for a range that lies in memory held by another, live, registration:
-    /// the program has not unmapped it, or has done wrong already. Costs no system call if the
-    /// mapping is watched.
-    ///
-    /// # Errors
-    /// As [`Watcher::watch`].
-    pub fn watch_held(&self, range: Range<usize>) -> Result<WatchGuard, WatchError> {
-        if !self.inner.birthplace.is_here() {
-            return Err(WatchError::Forked);
         }
         // What was unmapped before this call must be known to be gone.
         self.inner.in_hand.wait();

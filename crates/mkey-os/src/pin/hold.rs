@@ -3,12 +3,13 @@
 use super::report::{PinError, PinMode, PinStats};
 use super::ring::{Class, Place, Rings};
 use crate::error::{Errno, OsError};
+use crate::events::WatchGuard;
 use crate::proc::{self, Maps};
-use crate::spans::{Span, Spans};
+use crate::spans::{Span, SpanId, Spans};
 use crate::{limits, prefault};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How a span is held.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub spans: Spans<Hold>,
     pub rings: Rings,
     pub stats: PinStats,
+    /// What watches the mappings of a span, by the span's id.
+    watches: Vec<Option<Arc<WatchGuard>>>,
     /// Bytes that are locked because of us.
     locked: u64,
     pages: PageSizes,
@@ -57,6 +60,7 @@ impl State {
             spans: Spans::new(),
             rings: Rings::default(),
             stats: PinStats::default(),
+            watches: Vec::new(),
             locked: 0,
             pages: PageSizes::default(),
             room: MappingRoom::default(),
@@ -65,6 +69,30 @@ impl State {
 
     pub(super) fn page_sizes(&mut self) -> &mut PageSizes {
         &mut self.pages
+    }
+
+    pub(super) fn is_watched(&self, id: SpanId) -> bool {
+        self.watches.get(id as usize).is_some_and(Option::is_some)
+    }
+
+    /// Has a span keep a watch, unless it has one.
+    pub(super) fn keep_watch(&mut self, id: SpanId, watch: &Arc<WatchGuard>) {
+        let place = id as usize;
+        if place >= self.watches.len() {
+            self.watches.resize(place + 1, None);
+        }
+        if let Some(kept) = self.watches.get_mut(place).filter(|kept| kept.is_none()) {
+            *kept = Some(Arc::clone(watch));
+        }
+    }
+
+    /// Stops counting on a span; the span, if nobody else does, then without its watch.
+    pub(super) fn release(&mut self, id: SpanId) -> Option<Span<Hold>> {
+        let span = self.spans.release(id)?;
+        if let Some(watch) = self.watches.get_mut(id as usize) {
+            *watch = None;
+        }
+        Some(span)
     }
 
     pub(super) fn count(&mut self, mode: PinMode, bytes: usize) {

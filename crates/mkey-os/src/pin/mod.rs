@@ -37,6 +37,7 @@ mod ring;
 pub use report::{Live, PinError, PinMode, PinStats, Refusal, UnknownPinMode};
 
 use crate::error::OsError;
+use crate::events::WatchGuard;
 use crate::fork::Birthplace;
 use crate::gone::Gone;
 use crate::limits;
@@ -84,7 +85,7 @@ pub struct PinRequest {
 pub struct PinGuard {
     inner: Arc<Inner>,
     spans: Ids,
-    shared: bool,
+    watched: bool,
 }
 
 /// Access through pinned pages was not possible.
@@ -114,6 +115,8 @@ pub enum PinnedAccessError {
 
 /// Spans up to this size are pinned under the lock: shorter than releasing and taking it again.
 const INLINE: usize = 256 << 10;
+/// As [`INLINE`], for spans in huge pages, which take the kernel less.
+const INLINE_HUGE: usize = 4 << 20;
 
 impl Pinner {
     /// A pinner whose spans are held by `strongest`, or by a weaker mode where that is refused.
@@ -160,8 +163,9 @@ impl Pinner {
         {
             span.users += 1;
             state.stats.shared += 1;
+            let watched = state.is_watched(id);
             let mut guard = self.guard(Ids::One(id));
-            guard.shared = true;
+            guard.watched = watched;
             return Ok(guard);
         }
         let page = match page {
@@ -211,7 +215,7 @@ impl Pinner {
     }
 
     fn guard(&self, spans: Ids) -> PinGuard {
-        PinGuard { inner: Arc::clone(&self.inner), spans, shared: false }
+        PinGuard { inner: Arc::clone(&self.inner), spans, watched: false }
     }
 }
 
@@ -237,7 +241,8 @@ impl Inner {
         write: bool,
         hugetlb: bool,
     ) -> Result<Ids, PinError> {
-        if range.len() <= INLINE && state.spans.probe(range) == Probe::Free {
+        let inline = if hugetlb { INLINE_HUGE } else { INLINE };
+        if range.len() <= inline && state.spans.probe(range) == Probe::Free {
             return self.pin_at_once(state, range.clone(), write, hugetlb);
         }
         let class = class_of(range, hugetlb);
@@ -261,7 +266,7 @@ impl Inner {
                 }
             } else {
                 // Those who wait for the span look again and find a gap.
-                state.spans.release(id);
+                state.release(id);
                 ids.retain(|&other| other != id);
             }
         }
@@ -353,7 +358,7 @@ impl Inner {
         let mut large: Vec<Span<Hold>> = Vec::new();
         let mut state = self.lock();
         for &id in ids {
-            if let Some(span) = state.spans.release(id) {
+            if let Some(span) = state.release(id) {
                 match span.hold {
                     Some(Hold::Kernel(_)) if span.range.len() > INLINE => large.push(span),
                     _ => let_go(&mut state, &span),
@@ -376,9 +381,17 @@ impl Inner {
 }
 
 impl PinGuard {
-    /// Whether all of the pages were held already, as one span, when this guard was made.
-    pub fn shared(&self) -> bool {
-        self.shared
+    /// Whether all of the pages were held already, as one span that keeps a watch over its
+    /// mappings: then this guard need not be watched for itself.
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// Has the spans keep a watch over their mappings for as long as anybody counts on them.
+    pub fn keep(&self, watch: WatchGuard) {
+        let watch = Arc::new(watch);
+        let mut state = lock(&self.inner.state);
+        self.spans.as_slice().iter().for_each(|&id| state.keep_watch(id, &watch));
     }
 
     /// The weakest mode among the spans of this guard; [`PinMode::Kernel`] for an empty range.
