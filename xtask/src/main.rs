@@ -4,6 +4,7 @@
 //! answers into an exit status; it decides nothing else.
 
 mod audit;
+mod broken;
 mod exit;
 mod fuzz;
 mod gates;

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, gates, run};
+use crate::{audit, broken, gates, run};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -24,14 +24,14 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "clippy",
         about: "no warning from the compiler or clippy",
-        work: Work::Checks(&[Step::cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ])]),
+        work: Work::Checks(&[
+            Step::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+            Step {
+                args: &["clippy", "--package", "mkey-core", "--tests", "--", "-D", "warnings"],
+                env: &[("RUSTFLAGS", "--cfg loom")],
+                target: Some("loom"),
+            },
+        ]),
     },
     Part {
         name: "unit",
@@ -62,6 +62,32 @@ pub const PARTS: &[Part] = &[
             "--test",
             "fuzz_corpus",
         ])]),
+    },
+    Part {
+        name: "loom",
+        about: "look-up and revocation under every order of steps",
+        work: Work::Tests(&[Step {
+            args: &["test", "--release", "--package", "mkey-core", "--test", "loom_revocation"],
+            env: &[("RUSTFLAGS", "--cfg loom")],
+            target: Some("loom"),
+        }]),
+    },
+    Part {
+        name: "stress",
+        about: "no access touches memory after its revocation",
+        work: Work::Tests(&[Step::cargo(&[
+            "test",
+            "--release",
+            "--package",
+            "mkey-core",
+            "--test",
+            "revocation_stress",
+        ])]),
+    },
+    Part {
+        name: "broken",
+        about: "without the fence or the scan, loom and the stress test fail",
+        work: Work::Call(broken::part),
     },
     Part {
         name: "gates",
