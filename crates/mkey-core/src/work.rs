@@ -99,9 +99,9 @@ pub enum SendOp<'a> {
         /// The value to put there.
         swap: u64,
     },
-    /// Bind a memory window. For type 1 this is what `ibv_bind_mw` posts.
+    /// Bind a type 2 memory window.
     BindMw(BindMw),
-    /// Bind a type 1 memory window, as the verb `ibv_bind_mw` does.
+    /// Bind a type 1 memory window: what the verb `ibv_bind_mw` posts.
     BindMw1(BindMw),
     /// Invalidate a type 2 window or an FRMR.
     LocalInv(Key),
