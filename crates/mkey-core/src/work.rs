@@ -194,3 +194,20 @@ pub struct Completion {
     /// 0, or the number of the entry in the device's log of refusals that tells why.
     pub vendor_err: u32,
 }
+
+impl Completion {
+    /// A completion of nothing: what an array that is polled into holds before. Its status is an
+    /// error, so that one which was never polled is not taken for a success.
+    pub const BLANK: Self = Self {
+        wr_id: u64::MAX,
+        status: WcStatus::GeneralErr,
+        opcode: WcOpcode::Send,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        qp_num: 0,
+        src_qp: 0,
+        has_grh: false,
+        vendor_err: 0,
+    };
+}
