@@ -51,11 +51,8 @@ pub fn deny(workspace: &Workspace) -> Result<Report> {
     };
     let mut report = Report::default();
     for manifest in manifests(workspace) {
-        let mut command = check(workspace, &program, manifest, &["licenses", "bans", "sources"]);
-        let ended = run::shown(&mut command)?;
-        report.check(ended.status.success(), || {
-            format!("`{}` ended with {}", run::line(&command), ended.status)
-        });
+        let what = ["licenses", "bans", "sources"];
+        report.command(&mut check(workspace, &program, manifest, &what))?;
     }
     Ok(report)
 }

@@ -99,8 +99,9 @@ impl Outcome {
             Ok(text.lines().map(str::to_owned).collect())
         };
         let (caught, timed_out) = (list("caught.txt")?.len(), list("timeout.txt")?.len());
+        let survivors = list("missed.txt")?;
         let broken = match status {
-            Some(0 | 2 | 3) if caught + timed_out + list("missed.txt")?.len() == 0 => {
+            Some(0 | 2 | 3) if caught + timed_out + survivors.len() == 0 => {
                 Some("no mutant was tested".to_owned())
             }
             Some(0 | 2 | 3) => None,
@@ -108,7 +109,7 @@ impl Outcome {
             Some(other) => Some(format!("cargo-mutants ended with exit status {other}")),
             None => Some("cargo-mutants was ended by a signal".to_owned()),
         };
-        Ok(Self { caught, timed_out, survivors: list("missed.txt")?, broken })
+        Ok(Self { caught, timed_out, survivors, broken })
     }
 
     /// A mutant that never ends was noticed, too.

@@ -78,6 +78,15 @@ impl Report {
         }
     }
 
+    /// Runs `command`, which succeeds or fails, and counts it as one check.
+    pub fn command(&mut self, command: &mut Command) -> Result<()> {
+        let ended = run::shown(command)?;
+        self.check(ended.status.success(), || {
+            format!("`{}` ended with {}", run::line(command), ended.status)
+        });
+        Ok(())
+    }
+
     /// Counts the tests that `command` runs, as its runner's closing lines and the tests' own
     /// notes of what could not run here give them.
     pub fn tests(&mut self, workspace: &Workspace, command: &mut Command) -> Result<()> {
@@ -134,14 +143,9 @@ impl Part {
     pub fn run(&self, workspace: &Workspace) -> Report {
         let mut report = Report::default();
         let done = match self.work {
-            Work::Checks(steps) => steps.iter().try_for_each(|step| {
-                let mut command = step.command(workspace);
-                let ended = run::shown(&mut command)?;
-                report.check(ended.status.success(), || {
-                    format!("`{}` ended with {}", run::line(&command), ended.status)
-                });
-                Ok(())
-            }),
+            Work::Checks(steps) => {
+                steps.iter().try_for_each(|step| report.command(&mut step.command(workspace)))
+            }
             Work::Tests(steps) => steps
                 .iter()
                 .try_for_each(|step| report.tests(workspace, &mut step.command(workspace))),

@@ -6,7 +6,6 @@ use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, QpInfo, Sr
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::{Completion, Payload, RecvWr, SendOp, SendWr, Sge, UdDest};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +52,7 @@ pub trait Subject: Sync + Sized {
 
 /// How the queue pairs of a test are made.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of the attributes that they set")]
 pub struct Config {
     pub kind: QpKind,
     /// What peers may do by the queue pairs.
@@ -99,7 +98,8 @@ impl Config {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks; a test that failed while it held the lock has its say already.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -208,27 +208,13 @@ impl<C: CompletionQueue> Queue<C> {
     pub fn next(&self) -> Option<Completion> {
         let mut taken = locked(&self.taken);
         if taken.is_empty() {
-            let mut into = [NOTHING; 16];
+            let mut into = [Completion::BLANK; 16];
             let count = self.cq.poll(&mut into).expect("poll_cq");
             taken.extend(&into[..count]);
         }
         taken.pop_front()
     }
 }
-
-/// A completion to be overwritten by polling.
-pub const NOTHING: Completion = Completion {
-    wr_id: u64::MAX,
-    status: WcStatus::GeneralErr,
-    opcode: WcOpcode::Send,
-    byte_len: 0,
-    imm: None,
-    invalidated: None,
-    qp_num: 0,
-    src_qp: 0,
-    has_grh: false,
-    vendor_err: 0,
-};
 
 /// The shared receive queue of one side.
 pub struct Shared<Q> {

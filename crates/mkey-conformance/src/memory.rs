@@ -4,11 +4,12 @@
 //! lent as a slice. Beside it stands a shadow: what the content has to be. [`Memory::check`]
 //! compares all of it, so a byte written where none may be written is found.
 
+use crate::fixture::locked;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::ops::Range;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -27,10 +28,6 @@ pub struct Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as above; the shadow and the holes are behind locks.
 unsafe impl Sync for Memory {}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Memory {
     /// Maps `pages` pages and fills them with bytes that no other memory of this process has.

@@ -121,7 +121,7 @@ impl fmt::Display for Capability {
 
 /// What on-demand paging serves, by transport (`struct ibv_odp_caps`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `struct ibv_odp_caps`")]
 pub struct OdpCaps {
     pub explicit: bool,
     pub implicit: bool,
@@ -151,7 +151,7 @@ bitflags::bitflags! {
 
 /// What a device offers, and its limits.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `struct ibv_device_attr`")]
 pub struct Capabilities {
     /// What stands behind it: "mkey software RNIC", "mlx5", "rxe".
     pub driver: String,
@@ -295,7 +295,7 @@ pub struct QpInfo {
 
 /// The state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `struct ibv_port_attr`")]
 pub struct PortInfo {
     pub active: bool,
     /// Bytes.

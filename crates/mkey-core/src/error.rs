@@ -52,7 +52,7 @@ impl fmt::Display for Code {
 /// An object kind, for messages about handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "see what they are displayed as")]
 pub enum Object {
     Pd,
     Mr,
@@ -110,7 +110,9 @@ pub enum Reason {
         length: u64,
     },
     /// Host address and I/O address differ within the page (R-REG-11).
-    #[error("host address {address} and I/O address {iova} differ in their offset within the page")]
+    #[error(
+        "host address {address} and I/O address {iova} differ in their offset within the page; they must agree there"
+    )]
     PageOffset {
         /// The host address.
         address: HostAddr,
@@ -142,7 +144,9 @@ pub enum Reason {
         limit: u64,
     },
     /// The process may not lock memory at all (R-REG-09).
-    #[error("the process may not lock memory: RLIMIT_MEMLOCK is 0 and CAP_IPC_LOCK is absent")]
+    #[error(
+        "the process may not lock memory: RLIMIT_MEMLOCK is 0 and CAP_IPC_LOCK is absent; raise the one (ulimit -l) or grant the other"
+    )]
     MemlockForbidden,
     /// No more objects of this kind.
     #[error("the device has no room for another {object}: {most} are in use")]
@@ -188,7 +192,7 @@ pub enum Reason {
         missing: Option<&'static str>,
     },
     /// The queue is full (R-ORD-10).
-    #[error("the queue holds its {depth} work requests already")]
+    #[error("the queue holds its {depth} work requests already; poll completions to make room")]
     QueueFull {
         /// How many it holds.
         depth: u32,
@@ -254,7 +258,9 @@ pub enum Reason {
         key: crate::key::Key,
     },
     /// The completion queue overran; completions were lost.
-    #[error("the completion queue has overrun its {depth} entries")]
+    #[error(
+        "the completion queue has overrun its {depth} entries: completions are lost; make it deeper, or poll more often"
+    )]
     CqOverrun {
         /// Its depth.
         depth: u32,
@@ -270,7 +276,7 @@ pub enum Reason {
 }
 
 /// The errno values that mkey reports, with Linux's numbers.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `errno.h`")]
 pub mod errno {
     pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;

@@ -29,7 +29,7 @@ impl fmt::Display for QpKind {
 /// The state of a queue pair (numbers of `enum ibv_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `enum ibv_qp_state`")]
 pub enum QpState {
     Reset = 0,
     Init = 1,
@@ -100,7 +100,7 @@ impl QpInit {
 
 /// Attributes to set; `None` leaves one as it is (`ibv_modify_qp` with its mask).
 #[derive(Clone, Debug, Default)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `struct ibv_qp_attr`")]
 pub struct QpModify {
     pub state: Option<QpState>,
     /// What peers may do by this queue pair: REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC.
@@ -132,7 +132,7 @@ pub struct QpModify {
 
 /// The attributes of a queue pair as they are.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are those of `struct ibv_qp_attr`")]
 pub struct QpAttr {
     pub state: QpState,
     pub rights: Rights,

@@ -1,7 +1,7 @@
 //! Why an access or a memory-management operation was not allowed.
 //!
-//! A NIC tells its user one status; here the exact reason is kept, so that tools can say it in
-//! words. Each reason maps to the status that the verbs report for it.
+//! A NIC tells its user one status; here the exact reason is kept beside that status, so that tools
+//! can say it in words.
 
 use crate::address::{HostRange, IoAddr};
 use crate::key::Key;
@@ -202,15 +202,6 @@ impl Refusal {
         WcStatus::LocProtErr
     }
 
-    /// The status of the requester's completion when the peer refused its rkey (D-ACC, or D-INV for
-    /// misaligned atomics).
-    pub const fn remote_status(&self) -> WcStatus {
-        match self {
-            Refusal::Misaligned { .. } => WcStatus::RemInvReqErr,
-            _ => WcStatus::RemAccessErr,
-        }
-    }
-
     /// The key that was offered, if there was one.
     pub const fn key(&self) -> Option<Key> {
         match *self {
@@ -336,11 +327,6 @@ pub enum ManageRefusal {
         /// Length in bytes.
         length: u64,
     },
-    /// The new key's index is not the object's (R-FR-09).
-    OtherIndex {
-        /// The key offered.
-        key: Key,
-    },
     /// More scatter entries than the object was allocated for, or none at all.
     Entries {
         /// How many were given.
@@ -386,7 +372,6 @@ impl fmt::Display for ManageRefusal {
             Self::Wraps { address, length } => {
                 write!(f, "{length} bytes from {address} wrap around the address space")
             }
-            Self::OtherIndex { key } => write!(f, "key {key} has another index than the region"),
             Self::Entries { given, most } => {
                 write!(f, "{given} scatter entries given, 1 to {most} are possible")
             }

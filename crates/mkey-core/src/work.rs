@@ -99,9 +99,9 @@ pub enum SendOp<'a> {
         /// The value to put there.
         swap: u64,
     },
-    /// Bind a memory window. For type 1 this is what `ibv_bind_mw` posts.
+    /// Bind a type 2 memory window.
     BindMw(BindMw),
-    /// Bind a type 1 memory window, as the verb `ibv_bind_mw` does.
+    /// Bind a type 1 memory window: what the verb `ibv_bind_mw` posts.
     BindMw1(BindMw),
     /// Invalidate a type 2 window or an FRMR.
     LocalInv(Key),
@@ -193,4 +193,21 @@ pub struct Completion {
     pub has_grh: bool,
     /// 0, or the number of the entry in the device's log of refusals that tells why.
     pub vendor_err: u32,
+}
+
+impl Completion {
+    /// A completion of nothing: what an array that is polled into holds before. Its status is an
+    /// error, so that one which was never polled is not taken for a success.
+    pub const BLANK: Self = Self {
+        wr_id: u64::MAX,
+        status: WcStatus::GeneralErr,
+        opcode: WcOpcode::Send,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        qp_num: 0,
+        src_qp: 0,
+        has_grh: false,
+        vendor_err: 0,
+    };
 }

@@ -491,7 +491,26 @@ fn taking_pages_away_never_meets_a_freed_table() {
 /// Pages that are taken away while a region is re-registered are missed once it has been.
 #[test]
 fn pages_taken_away_during_a_reregistration_are_missed() {
-    explore(|| {
+    missed_after(|engine, id| {
+        let remap = Remap { rights: Some(ALL), ..Remap::default() };
+        finish(engine, engine.reregister(id, &remap).expect("nothing lies on it"));
+    });
+}
+
+/// So are they if the region stays as it was, because the table has no room for the new pages.
+#[test]
+fn pages_taken_away_during_a_refused_reregistration_are_missed() {
+    missed_after(|engine, id| {
+        let pages = Backing::OnDemand { host: HostAddr(AT), page_shift: 12 };
+        let translation = Some((IoAddr(AT), 1 << 40, pages));
+        let refused = engine.reregister(id, &Remap { translation, ..Remap::default() });
+        assert_eq!(refused.err(), Some(ObjectError::Full));
+    });
+}
+
+/// One thread takes the pages of a region away while another calls `reregister`.
+fn missed_after(reregister: fn(&Engine, ObjectId)) {
+    explore(move || {
         let (engine, mut executor) = engine();
         let mr = region(&engine);
         let event = {
@@ -501,8 +520,7 @@ fn pages_taken_away_during_a_reregistration_are_missed() {
                 assert_eq!(engine.detach(page, DetachCause::Unmapped, Duration::ZERO), 1);
             })
         };
-        let remap = Remap { rights: Some(ALL), ..Remap::default() };
-        finish(&engine, engine.reregister(mr.id, &remap).expect("nothing lies on it"));
+        reregister(&engine, mr.id);
         event.join().expect("the event ends");
         let after = engine.open(&mut executor.target, &access(mr.rkey.0));
         assert!(matches!(after, Err(Denied::Refused(Refusal::Detached { .. }))), "{after:?}");

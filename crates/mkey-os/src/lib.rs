@@ -41,8 +41,9 @@
 //! # How they play together
 //! A device registering memory: [`accounting::Accountant::charge`] decides, [`pin::Pinner::pin`]
 //! holds, [`events::Watcher::watch`] watches, and the watcher's sink calls
-//! [`pin::Pinner::detach`] beside marking the device's own tables. An access looks at
-//! [`events::InHand`] first, then copies by [`copy::Installed`].
+//! [`pin::Pinner::detach`] beside marking the device's own tables. No access may run while an event
+//! is dealt with: the sink stops them before the event is read ([`events::Sink`]), or each looks at
+//! [`events::InHand`] first. What may run copies by [`copy::Installed`].
 //!
 //! # Fork
 //! Pins and events belong to the process that made them. In a forked child they refuse, and

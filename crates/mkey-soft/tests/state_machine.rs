@@ -11,7 +11,7 @@ use mkey_core::queue_pair::{QpKind, QpModify, QpState};
 use mkey_core::status::WcStatus::{
     LocProtErr, RemAccessErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,
 };
-use mkey_core::work::{RecvWr, SendOp, SendWr};
+use mkey_core::work::{Completion, RecvWr, SendOp, SendWr};
 use mkey_soft::{SoftDevice, SoftOptions};
 use std::time::Duration;
 
@@ -220,7 +220,7 @@ fn an_overrun_queue_takes_its_queue_pairs_along() {
     a.post(4, SendOp::Write(target.remote(0)), &[]);
     assert_eq!(a.events(), [AsyncEvent::CqErr(cq)]);
     assert_eq!(a.state(), QpState::Err);
-    let error = device.cq(cq).unwrap().poll(&mut [blank()]).unwrap_err();
+    let error = device.cq(cq).unwrap().poll(&mut [Completion::BLANK]).unwrap_err();
     assert_eq!(error.reason, Reason::CqOverrun { depth: 4 });
     assert_eq!(b.state(), QpState::Rts);
 }
@@ -286,7 +286,7 @@ fn handles_outlive_their_objects_and_say_so() {
     assert_eq!(a.qp.post_send(&[wr]).unwrap_err().error.errno(), 2);
     assert_eq!(a.qp.post_recv(&[RecvWr { wr_id: 1, sges: &[] }]).unwrap_err().error.errno(), 2);
     a.device.destroy_cq(a.cq).unwrap();
-    assert_eq!(a.cqs.poll(&mut [blank()]).unwrap_err().errno(), 2);
+    assert_eq!(a.cqs.poll(&mut [Completion::BLANK]).unwrap_err().errno(), 2);
     a.device.dealloc_pd(a.pd).unwrap();
     b.post(2, SendOp::Send, &[]);
     b.pass(TIMEOUT);

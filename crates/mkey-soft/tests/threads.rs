@@ -8,7 +8,7 @@ use mkey_core::device::Device;
 use mkey_core::key::Rkey;
 use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::status::WcStatus;
-use mkey_core::work::{RecvWr, SendOp, SendWr};
+use mkey_core::work::{Completion, RecvWr, SendOp, SendWr};
 use mkey_soft::{SoftDevice, SoftOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -123,7 +123,7 @@ fn the_timer_thread_ends_retries() {
     plane.request_notify(false).unwrap();
     a.post(1, SendOp::Send, &[]);
     assert_eq!(device.get_cq_event(channel, None).unwrap(), Some(cq));
-    let mut into = [blank()];
+    let mut into = [Completion::BLANK];
     assert_eq!(plane.poll(&mut into).unwrap(), 1);
     assert_eq!((into[0].wr_id, into[0].status), (1, WcStatus::RetryExcErr));
 }

@@ -12,7 +12,7 @@ use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, RefusedBy}
 use mkey_core::key::Key;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
 use std::time::{Duration, Instant};
 
@@ -237,7 +237,7 @@ fn post_and_wait<'w, D: DataPlane>(
 /// Polls until the work request `last` is done.
 #[inline]
 fn wait<D: DataPlane>(device: &D, cq: &D::Cq, last: u64) -> Result<()> {
-    let mut completions = [NOTHING_DONE; 4];
+    let mut completions = [Completion::BLANK; 4];
     let mut since = None;
     loop {
         for _ in 0..1024 {
@@ -272,16 +272,3 @@ fn failed<D: Device>(device: &D, completion: &Completion) -> RowError {
         });
     RowError::Work { opcode: completion.opcode, status: completion.status, reason }
 }
-
-const NOTHING_DONE: Completion = Completion {
-    wr_id: 0,
-    status: WcStatus::Success,
-    opcode: WcOpcode::Send,
-    byte_len: 0,
-    imm: None,
-    invalidated: None,
-    qp_num: 0,
-    src_qp: 0,
-    has_grh: false,
-    vendor_err: 0,
-};

@@ -17,8 +17,8 @@ pub enum Denied {
     Refused(Refusal),
     /// Pages of an on-demand region must be touched first: see [`Engine::fault_in`].
     Fault(Fault),
-    /// An event that takes pages away is being worked on: wait until [`Executors::paused`](super::Executors::paused) is false,
-    /// then ask again.
+    /// An event that takes pages away is being worked on: wait until
+    /// [`Executors::paused`](super::Executors::paused) is false, then ask again.
     Paused,
 }
 
@@ -95,6 +95,8 @@ impl Engine {
     pub fn open<'a>(&'a self, lane: &'a mut Lane, access: &Access) -> Result<Guard<'a>, Denied> {
         let slot = self.table.slot(access.key);
         let published = lane.publish(tag(self.tag, slot));
+        // Only now that the access is published: a drain that does not wait for it comes after a
+        // pause that is seen here.
         if self.executors.paused() {
             return Err(Denied::Paused);
         }

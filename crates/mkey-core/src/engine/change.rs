@@ -131,7 +131,7 @@ impl Engine {
 
     /// Gives a region new content. Pages that were taken away stay so, unless it has another
     /// translation.
-    fn replace_region(
+    pub(super) fn replace_region(
         &self,
         slot: u32,
         entry: &Entry,

@@ -201,7 +201,8 @@ impl Owner {
 }
 
 /// The fields of an entry that its word does not hold. Only the thread that has the entry in
-/// state `Changing` writes them; others read them after they saw `Valid` and published their use.
+/// state `Changing`, or that has just allocated it, writes them. Others read them after they have
+/// published their use and then saw `Valid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub owner: Owner,

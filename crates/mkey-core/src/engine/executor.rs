@@ -1,8 +1,10 @@
 //! Executor slots: how the engine knows which keys are in use this instant.
 //!
 //! An access publishes what it uses in its own slot, then fences, then looks the key up; revoking
-//! a key changes the entry, then fences, then reads all slots. One of the two sees the other. No
-//! cache line is written by two threads. The fences carry the protocol; loom checks it in
+//! a key changes the entry, then fences, then reads all slots. One of the two sees the other, and
+//! no access writes a cache line that another thread writes. The fences carry the protocol, also
+//! that of a pause: a word instead of an entry, which accesses load where they load the entry. loom
+//! checks both in
 //! `tests/loom_revocation.rs`. Built with `--cfg mkey_break_fence` or `--cfg mkey_break_scan` the
 //! protocol is broken on purpose: tests that watch over it must fail then.
 
@@ -79,8 +81,8 @@ impl Executors {
                         return None;
                     }
                     self.blocks[number as usize / BLOCK].get_or_init(|| Arc::new(Block::new()));
-                    // A revoker that misses this store misses also every access through the
-                    // slot; the fence of the first access orders the two.
+                    // The slot's first access fences after this store. A revoker that misses the
+                    // store has fenced before that, so the access sees that the key is gone.
                     self.high.store(number + 1, Ordering::Release);
                     number
                 }
@@ -113,7 +115,8 @@ impl Executors {
     }
 
     /// Calls `wait` until every access that is running now has ended; after a pause, none runs
-    /// then. Allocates nothing.
+    /// then. Allocates nothing: who drains may be the thread that an allocator waits for, while it
+    /// unmaps.
     pub fn drain(&self, mut wait: impl FnMut()) {
         fence(Ordering::SeqCst);
         let high = self.high.load(Ordering::Acquire) as usize;
@@ -133,11 +136,6 @@ impl Executors {
     /// then, which costs time but nothing else.
     pub(super) fn engine_tag(&self) -> u64 {
         u64::from(self.engines.fetch_add(1, Ordering::Relaxed) % 256) << ENGINE_SHIFT | SET
-    }
-
-    /// Slots that were ever taken; those are what a revocation reads.
-    pub fn high_water(&self) -> u32 {
-        self.high.load(Ordering::Acquire)
     }
 
     /// The accesses that are running now and match, after a fence.

@@ -200,7 +200,8 @@ impl Engine {
         let mut flags = meta.0 & (flag::SLOW | flag::ZERO_BASED);
         if let Some((iova, length, backing)) = remap.translation {
             let Some((host, kind, link)) = self.back(backing, length) else {
-                entry.meta.store(meta.0, Ordering::Release);
+                // A change to what it was: pages may have been taken away meanwhile.
+                self.replace_region(id.slot(), entry, meta, &fields, meta, false);
                 entry.reopen();
                 return Err(ObjectError::Full);
             };

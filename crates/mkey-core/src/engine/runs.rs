@@ -85,8 +85,8 @@ impl Runs {
             .unwrap_or_else(|| nowhere())
     }
 
-    /// The words from `at` on that lie together in memory; at least `words` of them if the run
-    /// lies within a chunk.
+    /// The words from `start` on that lie together in memory: all of the run that starts there, if
+    /// it lies within a chunk, and what follows it. None if there was never a run.
     #[inline]
     pub(super) fn words(&self, start: u32) -> &[AtomicU64] {
         self.chunks

@@ -5,6 +5,7 @@ use super::change::{Change, Step};
 use super::check::unusable;
 use super::entry::{Entry, Fields, Meta, Owner, State, Variants, flag};
 use super::range::{Fit, fit};
+use crate::address::IoAddr;
 use crate::device::MwKind;
 use crate::key::Key;
 use crate::refusal::{KeyKind, ManageRefusal, PdId, QpId, Refusal};
@@ -173,10 +174,10 @@ pub(super) fn same_pd(entry: &Entry, qp_pd: PdId, key: Key) -> Result<(), Manage
 pub(super) fn offset_within(
     entry: &Entry,
     key: Key,
-    address: crate::address::IoAddr,
+    address: IoAddr,
     length: u64,
 ) -> Result<u64, ManageRefusal> {
-    let start = crate::address::IoAddr(entry.base());
+    let start = IoAddr(entry.base());
     match fit(entry.base(), entry.length(), address.0, length) {
         Fit::Within(offset) => Ok(offset),
         Fit::Before(by) => Err(Refusal::BeforeStart { key, start, address, by }.into()),

@@ -9,7 +9,7 @@ use mkey_core::device::{AhAttr, CqHandle, Device, MrInfo, MrSpec, MwKind, PdHand
 use mkey_core::key::Rkey;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::status::WcStatus;
 use mkey_core::work::{BindMw, Completion, RemoteAddr, SendOp, SendWr, Sge};
 use mkey_os::mapping::{Mapping, PageKind};
 use mkey_soft::{PinMode, SoftCq, SoftDevice, SoftOptions, SoftQp};
@@ -62,7 +62,7 @@ impl Bed {
 
     fn run(&self, chain: &[SendWr<'_>]) {
         self.qp.post_send(black_box(chain)).expect("the chain is well formed");
-        let mut done = [EMPTY];
+        let mut done = [Completion::BLANK];
         assert_eq!(self.cq.poll(&mut done).ok(), Some(1));
         assert_eq!(done[0].status, WcStatus::Success);
         black_box(&done);
@@ -151,17 +151,3 @@ fn connect(device: &SoftDevice, qp: QpHandle, to: u32) {
         device.modify_qp(qp, &change).expect("the order of the states is right");
     }
 }
-
-/// What a completion is before one is polled.
-const EMPTY: Completion = Completion {
-    wr_id: 0,
-    status: WcStatus::Success,
-    opcode: WcOpcode::Send,
-    byte_len: 0,
-    imm: None,
-    invalidated: None,
-    qp_num: 0,
-    src_qp: 0,
-    has_grh: false,
-    vendor_err: 0,
-};

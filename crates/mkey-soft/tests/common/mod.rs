@@ -10,7 +10,7 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::key::Rkey;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, RecvWr, RemoteAddr, SendOp, SendWr, Sge};
 use mkey_soft::{Clock, SoftCq, SoftDevice, SoftOptions, SoftQp, VirtualClock};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -205,7 +205,7 @@ impl Side {
     pub fn poll(&self) -> Vec<Completion> {
         let mut all = Vec::new();
         loop {
-            let mut into = [blank(); 8];
+            let mut into = [Completion::BLANK; 8];
             match self.cqs.poll(&mut into).unwrap() {
                 0 => return all,
                 taken => all.extend_from_slice(&into[..taken]),
@@ -226,21 +226,6 @@ impl Side {
     /// Lets time go on.
     pub fn pass(&self, time: Duration) {
         self.device.advance(self.device.now() + time);
-    }
-}
-
-pub fn blank() -> Completion {
-    Completion {
-        wr_id: 0,
-        status: WcStatus::Success,
-        opcode: WcOpcode::Send,
-        byte_len: 0,
-        imm: None,
-        invalidated: None,
-        qp_num: 0,
-        src_qp: 0,
-        has_grh: false,
-        vendor_err: 0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The processors, and what else uses them.
 
 use anyhow::{Context, Result, ensure};
-use rustix::param::clock_ticks_per_second;
+use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 
@@ -33,7 +33,7 @@ pub fn available_memory() -> Result<u64> {
 pub fn resident() -> Result<u64> {
     let text = fs::read_to_string("/proc/self/statm").context("/proc/self/statm")?;
     let pages = text.split_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
-    Ok(pages.context("/proc/self/statm has no second field")? * 4096)
+    Ok(pages.context("/proc/self/statm has no second field")? * page_size() as u64)
 }
 
 /// Ticks of processor time that this process has used, in any of its threads.

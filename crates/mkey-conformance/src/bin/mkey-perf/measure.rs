@@ -1,5 +1,7 @@
 //! Short rounds, alternated, and their medians.
 
+use anyhow::{Error, Result};
+use std::cell::RefCell;
 use std::time::Instant;
 
 /// Nanoseconds that one of `iterations` takes.
@@ -36,6 +38,28 @@ pub fn alternate<const N: usize>(
         }
     }
     samples
+}
+
+/// The first error of what is measured; a round has no other way to tell of one.
+#[derive(Default)]
+pub struct Failed(RefCell<Option<Error>>);
+
+impl Failed {
+    /// Notes an error, unless there was one before.
+    pub fn note<T>(&self, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.0.borrow_mut().get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    /// The error, if there was one.
+    pub fn check(self) -> Result<()> {
+        self.0.into_inner().map_or(Ok(()), Err)
+    }
 }
 
 /// Figures of many rounds.

@@ -13,6 +13,7 @@ use mkey_soft::{SoftCq, SoftDevice, SoftOptions, SoftQp};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+/// Rights of every region that is measured.
 pub const RIGHTS: Rights = Rights::LOCAL_WRITE
     .union(Rights::REMOTE_WRITE)
     .union(Rights::REMOTE_READ)
@@ -59,7 +60,7 @@ impl Station {
     #[inline]
     pub fn reap(&self, count: usize) -> Result<()> {
         let mut got = 0;
-        let mut into = [EMPTY; 4];
+        let mut into = [Completion::BLANK; 4];
         while got < count {
             let taken = self.cq.poll(&mut into)?;
             for completion in into.iter().take(taken) {
@@ -167,20 +168,6 @@ pub fn memory(len: usize, pages: PageKind) -> Result<Arc<Mapping>> {
     }
     Ok(Arc::new(mapping))
 }
-
-/// What a completion is before one is polled.
-const EMPTY: Completion = Completion {
-    wr_id: 0,
-    status: WcStatus::Success,
-    opcode: mkey_core::status::WcOpcode::Send,
-    byte_len: 0,
-    imm: None,
-    invalidated: None,
-    qp_num: 0,
-    src_qp: 0,
-    has_grh: false,
-    vendor_err: 0,
-};
 
 fn queue_pair(device: &SoftDevice, pd: PdHandle, cq: CqHandle) -> Result<(QpHandle, u32)> {
     let init = QpInit { max_send_wr: 256, ..QpInit::new(QpKind::Rc, cq) };

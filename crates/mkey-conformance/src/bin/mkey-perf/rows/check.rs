@@ -5,6 +5,7 @@ use crate::bare;
 use crate::machine;
 use crate::measure::{alternate, timed};
 use crate::report::{Aim, Line, Unit};
+use crate::station::RIGHTS;
 use anyhow::{Context, Result};
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::engine::{
@@ -12,7 +13,7 @@ use mkey_core::engine::{
 };
 use mkey_core::key::Key;
 use mkey_core::refusal::{PdId, QpId};
-use mkey_core::rights::{Rights, Want};
+use mkey_core::rights::Want;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -22,10 +23,6 @@ const ACCESSES: u64 = 20_000;
 
 pub const PD: PdId = PdId(1);
 pub const QP: QpId = QpId(7);
-pub const RIGHTS: Rights = Rights::LOCAL_WRITE
-    .union(Rights::REMOTE_WRITE)
-    .union(Rights::REMOTE_READ)
-    .union(Rights::MW_BIND);
 
 /// An engine for so many keys.
 pub fn engine(max_keys: u32) -> Engine {

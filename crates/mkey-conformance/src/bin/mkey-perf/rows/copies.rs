@@ -1,12 +1,11 @@
 //! Rows 8 and 9: RDMA WRITE between two queue pairs of one process.
 
 use super::Setup;
-use crate::measure::{alternate, timed};
+use crate::measure::{Failed, alternate, timed};
 use crate::report::{Aim, Line, Unit};
 use crate::station::{Registered, Station, Write, memory};
 use anyhow::Result;
 use mkey_os::mapping::{Mapping, PageKind};
-use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -37,16 +36,14 @@ impl Halves {
         let write = Write { from: region.sge(0, len as u32), to: region.remote(*half as u64) };
         let from = [write.from];
         let times = (ROUND / len as u64).clamp(8, 4096);
-        let failed = RefCell::new(None);
+        let failed = Failed::default();
         let [posted, copied] = alternate(
             setup.rounds,
             [
                 &mut || {
                     timed(times, || {
                         let post = station.post(&[write.request(&from)]);
-                        if let Err(error) = post.and_then(|()| station.reap(1)) {
-                            failed.borrow_mut().get_or_insert(error);
-                        }
+                        failed.note(post.and_then(|()| station.reap(1)));
                     })
                 },
                 &mut || {
@@ -60,10 +57,8 @@ impl Halves {
                 },
             ],
         );
-        match failed.take() {
-            Some(error) => Err(error),
-            None => Ok((posted.median(), copied.median())),
-        }
+        failed.check()?;
+        Ok((posted.median(), copied.median()))
     }
 }
 

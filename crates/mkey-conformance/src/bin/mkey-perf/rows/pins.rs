@@ -2,14 +2,13 @@
 
 use super::{Setup, confined};
 use crate::bare::Pin;
-use crate::measure::{Samples, alternate, once, timed};
+use crate::measure::{Failed, Samples, alternate, once, timed};
 use crate::report::{Aim, Line, Unit};
 use crate::station::{Registered, Station, memory};
 use anyhow::Result;
 use mkey_core::device::Device;
 use mkey_os::hugepages;
 use mkey_os::mapping::{Mapping, PageKind};
-use std::cell::RefCell;
 use std::sync::Arc;
 
 const GIB: usize = 1 << 30;
@@ -20,26 +19,6 @@ const LARGE_PAIRS: usize = 61;
 const SMALL_PAIRS: u64 = 500;
 /// Regions that live meanwhile, for the row that has some.
 const LIVE: usize = 100_000;
-
-/// Notes the first error of what is measured.
-#[derive(Default)]
-struct Failed(RefCell<Option<anyhow::Error>>);
-
-impl Failed {
-    fn note<T>(&self, result: Result<T>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.0.borrow_mut().get_or_insert(error);
-                None
-            }
-        }
-    }
-
-    fn check(self) -> Result<()> {
-        self.0.into_inner().map_or(Ok(()), Err)
-    }
-}
 
 /// Row 6.
 pub fn large(setup: &Setup) -> Result<Vec<Line>> {

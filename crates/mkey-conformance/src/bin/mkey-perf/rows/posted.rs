@@ -2,7 +2,7 @@
 
 use super::Setup;
 use super::check;
-use crate::measure::{alternate, once, timed};
+use crate::measure::{Failed, alternate, once, timed};
 use crate::report::{Aim, Line, Unit};
 use crate::station::{Registered, Station, Write, memory};
 use anyhow::{Context, Result, ensure};
@@ -42,7 +42,7 @@ fn request<'a>(op: SendOp<'a>, signaled: bool) -> SendWr<'a> {
     if signaled { request } else { request.unsignaled() }
 }
 
-/// A device, a region, and 63 other threads that have used it.
+/// A device and a region on it.
 struct Posting {
     region: Registered,
     station: Station,
@@ -76,13 +76,7 @@ pub fn windows(setup: &Setup) -> Result<Vec<Line>> {
         now.set(bind.new_key);
         (SendOp::BindMw(bind), SendOp::LocalInv(bind.new_key.0))
     };
-    let failed = RefCell::new(None);
-    let noted = |result: Result<()>| {
-        if let Err(error) = result {
-            failed.borrow_mut().get_or_insert(error);
-        }
-    };
-
+    let failed = Failed::default();
     let mut bed = EngineBed::new()?;
     let [chained, single, engine] = alternate(
         setup.rounds,
@@ -91,23 +85,26 @@ pub fn windows(setup: &Setup) -> Result<Vec<Line>> {
                 timed(PAIRS, || {
                     let (bind, invalidate) = next();
                     let chain = [request(bind, false), request(invalidate, true)];
-                    noted(station.post(&chain).and_then(|()| station.reap(1)));
+                    failed.note(station.post(&chain).and_then(|()| station.reap(1)));
                 })
             },
             &mut || {
                 timed(PAIRS, || {
                     let (bind, invalidate) = next();
                     for op in [bind, invalidate] {
-                        noted(station.post(&[request(op, true)]).and_then(|()| station.reap(1)));
+                        let post = station.post(&[request(op, true)]);
+                        failed.note(post.and_then(|()| station.reap(1)));
                     }
                 })
             },
-            &mut || timed(PAIRS, || noted(bed.window())),
+            &mut || {
+                timed(PAIRS, || {
+                    failed.note(bed.window());
+                })
+            },
         ],
     );
-    if let Some(error) = failed.take() {
-        return Err(error);
-    }
+    failed.check()?;
     let line = |work: &str, aim, figure| Line::new(work, aim, Unit::Nanoseconds, figure);
     Ok(vec![
         line("bind + invalidate, posted as a chain, polled", Aim::AtMost(100.0), chained.median())
@@ -122,13 +119,8 @@ pub fn fast_mr(setup: &Setup) -> Result<Vec<Line>> {
     let (many, one) = (Chains::new(&posting, 64)?, Chains::new(&posting, 1)?);
     let (mut bed_many, mut bed_one) = (EngineBed::new()?, EngineBed::new()?);
     bed_many.entries = 64;
-    let failed = RefCell::new(None);
-    let noted = |result: Result<f64>| {
-        result.unwrap_or_else(|error| {
-            failed.borrow_mut().get_or_insert(error);
-            f64::NAN
-        })
-    };
+    let failed = Failed::default();
+    let noted = |result: Result<f64>| failed.note(result).unwrap_or(f64::NAN);
     let [reg_many, inv_many, reg_one, inv_one, engine_many, engine_one] = alternate(
         setup.rounds,
         [
@@ -140,9 +132,7 @@ pub fn fast_mr(setup: &Setup) -> Result<Vec<Line>> {
             &mut || noted(bed_one.fast_registers()),
         ],
     );
-    if let Some(error) = failed.take() {
-        return Err(error);
-    }
+    failed.check()?;
     let inv = [inv_many.median(), inv_one.median()];
     let line =
         |work: &str, most, figure| Line::new(work, Aim::AtMost(most), Unit::Nanoseconds, figure);
