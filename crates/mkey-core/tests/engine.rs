@@ -206,7 +206,10 @@ fn on_demand_pages_fault_once_and_again_after_invalidation() {
     assert!(!bed.engine.fault_in(&mut bed.executor.source, &fault, FaultCause::Access));
     let again = bed.segments(mr.rkey.0, Want::RemoteRead, 0x10ffc, 8).unwrap_err();
     assert!(matches!(again, Denied::Fault(fault) if fault.range() == page));
-    let advice = bed.engine.advise(PD, mr.lkey, IoAddr(0x14000), 0x2000, true).unwrap();
+    let advice = bed
+        .engine
+        .advise(&mut bed.executor.source, PD, mr.lkey, IoAddr(0x14000), 0x2000, true)
+        .unwrap();
     assert!(bed.engine.fault_in(&mut bed.executor.source, &advice, FaultCause::Prefetch));
     let stats = bed.engine.odp_stats(mr.id).unwrap();
     assert_eq!((stats.faults, stats.invalidations, stats.prefetches), (2, 1, 2));

@@ -422,7 +422,7 @@ impl Bed {
         // Whoever asks touches the pages in parts of this size at most.
         let (address, length) = (IoAddr(address), length.min(1 << 20));
         let writes = c.rarely(2);
-        let got = self.engine.advise(pd, lkey, address, length, writes);
+        let got = self.engine.advise(&mut self.executor.source, pd, lkey, address, length, writes);
         match (got, self.model.advise(pd, lkey, address, length, writes)) {
             (Ok(fault), Ok(absent)) => {
                 assert_eq!(fault.range(), absent.range, "pages to touch");

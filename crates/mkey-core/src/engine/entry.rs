@@ -303,6 +303,20 @@ impl Entry {
             .is_ok()
     }
 
+    /// As [`Entry::take`], for an object whose `owner` was read before it was taken: it must be
+    /// that owner's still. The word alone may be the same again in a later object's life.
+    #[inline]
+    pub(super) fn take_of(&self, owner: Owner, seen: Meta) -> bool {
+        if !self.take(seen) {
+            return false;
+        }
+        let same = self.owner() == owner;
+        if !same {
+            self.meta.store(seen.0, Ordering::Release);
+        }
+        same
+    }
+
     /// Adds a window or fast registration that lies on this region; false once it is being closed.
     #[inline]
     pub(super) fn hold(&self) -> bool {

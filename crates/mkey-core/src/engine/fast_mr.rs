@@ -132,18 +132,14 @@ impl Engine {
             (State::Valid, _) => return Err(ManageRefusal::NotFree { key }),
             (State::Free, _) => {}
         }
-        same_pd(entry, by.pd, key)?;
+        let owner = same_pd(entry, by.pd, key)?;
         if !REGISTRABLE.contains(what.rights) || what.rights.validate().is_err() {
             return Err(ManageRefusal::Rights { rights: what.rights });
         }
-        let link = Link::unpack(entry.link());
-        if what.entries.is_empty() || what.entries.len() > link.detail as usize {
-            let given = what.entries.len();
-            return Err(ManageRefusal::Entries { given, most: link.detail });
-        }
-        if !entry.take(meta) {
+        if !entry.take_of(owner, meta) {
             return Err(ManageRefusal::Busy { key });
         }
+        let link = Link::unpack(entry.link());
         let written = self.write_list(by, what, link).and_then(|(length, counts)| {
             if wraps(what.iova.0, length) {
                 self.release_list(link, counts);
@@ -174,6 +170,10 @@ impl Engine {
         what: &RegMr<'_>,
         link: Link,
     ) -> Result<(u64, u64), ManageRefusal> {
+        if what.entries.is_empty() || what.entries.len() > link.detail as usize {
+            let given = what.entries.len();
+            return Err(ManageRefusal::Entries { given, most: link.detail });
+        }
         let list = self.runs.words(link.run);
         let slots_of_held = link.detail as usize * STRIDE;
         let writes = what.rights.intersects(Rights::NEED_WRITABLE);

@@ -16,7 +16,7 @@ impl Engine {
         if !matches!(meta.kind(), KeyKind::Window2 | KeyKind::FastMr) {
             return Err(ManageRefusal::WrongKind { key, kind: meta.kind() });
         }
-        same_pd(entry, by.pd, key)?;
+        let owner = same_pd(entry, by.pd, key)?;
         match (meta.kind(), meta.state()) {
             (KeyKind::FastMr, State::Free) => {
                 return Ok(self.begin(slot, meta, Step::Done));
@@ -24,16 +24,16 @@ impl Engine {
             (_, State::Valid) => {}
             (kind, _) => return Err(Refusal::NotValid { key, kind }.into()),
         }
-        let owner = entry.owner().qp();
-        if owner != QpId(0) && owner != by.qp {
-            return Err(Refusal::OtherQp { key, key_qp: owner, qp: by.qp }.into());
+        let key_qp = owner.qp();
+        if key_qp != QpId(0) && key_qp != by.qp {
+            return Err(Refusal::OtherQp { key, key_qp, qp: by.qp }.into());
         }
         // Windows can only lie on what grants it.
         let closed = meta.rights().contains(Rights::MW_BIND);
         if closed {
             entry.close().map_err(|by| ManageRefusal::Held { key, by })?;
         }
-        if !entry.take(meta) {
+        if !entry.take_of(owner, meta) {
             if closed {
                 entry.reopen();
             }

@@ -257,6 +257,7 @@ impl Engine {
     /// errors are those of `ibv_advise_mr` (R-ODP-09 to 13, 17).
     pub fn advise(
         &self,
+        lane: &mut Lane,
         pd: PdId,
         lkey: Lkey,
         address: IoAddr,
@@ -266,6 +267,8 @@ impl Engine {
         let key = lkey.0;
         let unknown = Reason::UnknownLkey { key };
         let (slot, entry) = self.table.find(key);
+        // While it is published the region keeps its memory, or is refused here.
+        let _published = lane.publish(tag(self.tag, slot));
         let Some(entry) = entry else { return Err(unknown) };
         let meta = entry.meta();
         if meta.state() != State::Valid && meta.state() != State::Free {

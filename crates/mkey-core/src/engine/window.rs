@@ -35,7 +35,7 @@ const CHANGES: Rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_ATOMIC);
 impl Engine {
     /// Begins to bind a window to part of a region. Refused, the window stays as it was.
     pub fn bind(&self, by: QpScope, what: &BindMw, kind: MwKind) -> Result<Change, ManageRefusal> {
-        let (slot, entry, meta) = self.window(by, what.mw.0, kind)?;
+        let (slot, entry, meta, owner) = self.window(by, what.mw.0, kind)?;
         let zero_based = what.rights.contains(Rights::ZERO_BASED);
         if !GRANTABLE.contains(what.rights) || (zero_based && kind == MwKind::Type1) {
             return Err(ManageRefusal::Rights { rights: what.rights });
@@ -53,7 +53,7 @@ impl Engine {
         let rights = what.rights & Rights::REMOTE;
         let variants = Variants { local: meta.variants().local, remote: variant };
         let new = Meta::new(state, meta.kind(), zero, variants, rights);
-        if !entry.take(meta) {
+        if !entry.take_of(owner, meta) {
             if state == State::Valid {
                 self.release(fields.link as u32);
             }
@@ -69,17 +69,17 @@ impl Engine {
         by: QpScope,
         key: Key,
         kind: MwKind,
-    ) -> Result<(u32, &Entry, Meta), ManageRefusal> {
+    ) -> Result<(u32, &Entry, Meta, Owner), ManageRefusal> {
         let (slot, entry, meta) = self.named(key)?;
         match (kind, meta.kind()) {
             (MwKind::Type1, KeyKind::Window1) | (MwKind::Type2, KeyKind::Window2) => {}
             (_, kind) => return Err(ManageRefusal::WrongKind { key, kind }),
         }
-        same_pd(entry, by.pd, key)?;
+        let owner = same_pd(entry, by.pd, key)?;
         if kind == MwKind::Type2 && meta.state() == State::Valid {
             return Err(ManageRefusal::NotFree { key });
         }
-        Ok((slot, entry, meta))
+        Ok((slot, entry, meta, owner))
     }
 
     /// Lays the window over its region, which it holds from then on.
@@ -164,9 +164,10 @@ pub(super) fn in_force(entry: &Entry, key: Key) -> Result<Meta, ManageRefusal> {
 }
 
 #[inline]
-pub(super) fn same_pd(entry: &Entry, qp_pd: PdId, key: Key) -> Result<(), ManageRefusal> {
-    let key_pd = entry.owner().pd();
-    if key_pd == qp_pd { Ok(()) } else { Err(Refusal::OtherPd { key, key_pd, qp_pd }.into()) }
+pub(super) fn same_pd(entry: &Entry, qp_pd: PdId, key: Key) -> Result<Owner, ManageRefusal> {
+    let owner = entry.owner();
+    let key_pd = owner.pd();
+    if key_pd == qp_pd { Ok(owner) } else { Err(Refusal::OtherPd { key, key_pd, qp_pd }.into()) }
 }
 
 /// How far into a region a range begins that must lie within it.

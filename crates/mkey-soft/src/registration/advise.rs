@@ -31,9 +31,13 @@ impl Registrations {
             }
         };
         let ask = |sge: &Sge| {
-            core.engine
-                .advise(pd, sge.lkey, sge.address, u64::from(sge.length), writes)
-                .map_err(|reason| advise_error(advice, sge, reason))
+            let (lkey, length) = (sge.lkey, u64::from(sge.length));
+            let mut answer = Err(Reason::UnknownLkey { key: lkey.0 });
+            with_executor(|executor| {
+                let lane = &mut executor.source;
+                answer = core.engine.advise(lane, pd, lkey, sge.address, length, writes);
+            });
+            answer.map_err(|reason| advise_error(advice, sge, reason))
         };
         for sge in sges {
             ask(sge)?;
