@@ -81,10 +81,16 @@ impl Watch {
     pub(crate) fn over(&self, range: HostRange) -> Result<WatchGuard, WatchError> {
         let start = range.start.0 as usize;
         let guard = self.watcher.watch(start..start.saturating_add(range.len as usize));
-        while executors().paused() {
-            std::thread::yield_now();
-        }
+        marked();
         guard
+    }
+}
+
+/// Waits until all events that were read before are marked: without any, costs one load.
+#[inline]
+pub(crate) fn marked() {
+    while executors().paused() {
+        std::thread::yield_now();
     }
 }
 

@@ -1,0 +1,89 @@
+//! What a hostile or careless program does: memory that goes and comes back, operations that meet
+//! each other half way. Each test ends by itself or is ended by a watchdog.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the tests' memory is the tests' own")]
+
+mod common;
+
+use common::*;
+use mkey_core::address::{HostAddr, IoAddr};
+use mkey_core::device::{Device, MrInfo, MrSpec};
+use mkey_core::queue_pair::{QpKind, QpState};
+use mkey_core::rights::Rights;
+use mkey_core::status::WcStatus::{RemAccessErr, Success};
+use mkey_core::work::{RemoteAddr, SendOp};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+
+/// Runs `body` on a thread of its own, and ends the process if it hangs.
+fn watched(body: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(20)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            eprintln!("hangs: {:?}", std::thread::current().name());
+            std::process::exit(101);
+        }
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+fn map(at: *mut u8, len: usize) -> *mut u8 {
+    let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let start = unsafe { libc::mmap(at.cast(), len, prot, flags, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    start.cast()
+}
+
+fn register(side: &Side, at: *mut u8, len: usize, rights: Rights) -> MrInfo {
+    let spec = MrSpec { address: HostAddr(at as u64), length: len as u64, iova: None, rights };
+    unsafe { side.device.reg_mr(side.pd, &spec) }.unwrap()
+}
+
+fn remote(at: *mut u8, mr: &MrInfo) -> RemoteAddr {
+    RemoteAddr { address: IoAddr(at as u64), rkey: mr.rkey }
+}
+
+fn reconnect(a: &Side, b: &Side) {
+    for side in [a, b] {
+        side.go(QpState::Reset);
+    }
+    connect(a, b);
+}
+
+/// The old registration keeps the old pages' span, which keeps a watch over the old mapping: none
+/// of that is the new mapping's.
+#[test]
+fn memory_mapped_anew_under_a_live_registration_is_watched_anew() {
+    watched(|| {
+        let (a, b) = pair(QpKind::Rc);
+        let own = a.buffer(ALL);
+        own.set(0, 7);
+        let at = map(std::ptr::null_mut(), 4 * PAGE);
+        for round in 0..50 {
+            let old = register(&b, at, 4 * PAGE, ALL);
+            map(at, 4 * PAGE);
+            let new = register(&b, at, 4 * PAGE, ALL);
+            let write = |mr: &MrInfo| {
+                a.post(1, SendOp::Write(remote(at, mr)), &[own.sge(0, 64)]);
+                let status = a.done()[0].1;
+                if status != Success {
+                    reconnect(&a, &b);
+                }
+                status
+            };
+            assert_eq!(write(&new), Success, "round {round}: the new memory is not the old");
+            assert_eq!(write(&old), RemAccessErr, "round {round}");
+            map(at, 4 * PAGE);
+            assert_eq!(write(&new), RemAccessErr, "round {round}: the new mapping is not watched");
+            b.device.dereg_mr(old.handle).unwrap();
+            b.device.dereg_mr(new.handle).unwrap();
+        }
+    });
+}
