@@ -9,8 +9,9 @@
 use super::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 use std::sync::{Arc, OnceLock};
 
-const BLOCK: usize = if cfg!(loom) { 2 } else { 64 };
-const BLOCKS: usize = if cfg!(loom) { 1 } else { 1024 };
+/// Slots that are allocated together: as many as make 256 words, so that a byte finds each of them.
+const BLOCK: usize = if cfg!(loom) { 2 } else { 16 };
+const BLOCKS: usize = if cfg!(loom) { 1 } else { 4096 };
 
 /// Low bits of a published word: engine, a bit that is set, slot. The rest counts the accesses of
 /// the lane, so that a word tells one access from the next.
@@ -26,9 +27,8 @@ const SLOT: usize = if cfg!(loom) { LANES } else { 16 };
 const LANES: usize = 2;
 const WORDS: usize = BLOCK * SLOT;
 /// Slots that a revocation looks at together; a divisor of [`BLOCK`].
-const GROUP: usize = if cfg!(loom) { 1 } else { 8 };
+const GROUP: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// Slots that are allocated together.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Block([AtomicU64; WORDS]);
@@ -89,7 +89,7 @@ impl Executors {
         let block = self.blocks[number as usize / BLOCK].get()?;
         let lane = |lane| Lane {
             block: block.clone(),
-            word: number as usize % BLOCK * SLOT + lane,
+            word: (number as usize % BLOCK * SLOT + lane) as u8,
             sequence: 0,
         };
         Some(Executor { source: lane(0), target: lane(1), number, executors: self.clone() })
@@ -205,7 +205,7 @@ impl Drop for Executor {
 pub struct Lane {
     block: Arc<Block>,
     /// Which word of the block.
-    word: usize,
+    word: u8,
     sequence: u64,
 }
 
@@ -214,7 +214,7 @@ impl Lane {
     #[inline(always)]
     pub(super) fn publish(&mut self, tag: u64) -> Published<'_> {
         self.sequence = self.sequence.wrapping_add(1 << TAG_BITS);
-        let word = self.block.word(self.word);
+        let word = self.block.word(usize::from(self.word));
         // Release, not relaxed: a revoker that reads this word instead of the idle one before it
         // must see that the earlier access has ended.
         word.store(self.sequence | tag, Ordering::Release);

@@ -15,17 +15,11 @@ pub(super) enum Fit {
 /// the end of either.
 #[inline(always)]
 pub(super) const fn fit(start: u64, size: u64, address: u64, length: u64) -> Fit {
-    if address < start {
-        return Fit::Before(start - address);
-    }
-    let offset = address - start;
-    if length > size {
+    let Some(offset) = address.checked_sub(start) else { return Fit::Before(start - address) };
+    let Some(room) = size.checked_sub(length) else {
         return Fit::Past((length - size).saturating_add(offset));
-    }
-    if offset > size - length {
-        return Fit::Past(offset - (size - length));
-    }
-    Fit::Within(offset)
+    };
+    if offset > room { Fit::Past(offset - room) } else { Fit::Within(offset) }
 }
 
 /// Whether `[address, address + length)` runs past the end of the address space. A range that
