@@ -11,6 +11,7 @@ use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus::{RemAccessErr, Success};
 use mkey_core::work::{RemoteAddr, SendOp};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -85,5 +86,49 @@ fn memory_mapped_anew_under_a_live_registration_is_watched_anew() {
             b.device.dereg_mr(old.handle).unwrap();
             b.device.dereg_mr(new.handle).unwrap();
         }
+    });
+}
+
+/// A thread whose signal handler unmaps registered memory, in the middle of a copy.
+#[test]
+fn unmapping_in_a_signal_handler_ends() {
+    static PLACE: AtomicUsize = AtomicUsize::new(0);
+    static RAN: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn handler(_: i32) {
+        let at = PLACE.load(Ordering::Acquire) as *mut libc::c_void;
+        unsafe { libc::madvise(at, PAGE, libc::MADV_DONTNEED) };
+        RAN.fetch_add(1, Ordering::Release);
+    }
+    watched(|| {
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) }, 0);
+        let (a, b) = pair(QpKind::Rc);
+        let own = Buffer::new(&a.device, a.pd, 64 << 10, ALL);
+        let target = Buffer::new(&b.device, b.pd, 64 << 10, ALL);
+        let at = map(std::ptr::null_mut(), 4 * PAGE);
+        let mr = register(&b, at, 4 * PAGE, ALL);
+        PLACE.store(at as usize, Ordering::Release);
+        // A handler that was in the way is told of.
+        let gave_up = || a.device.notes().iter().any(|note| note.contains("signal handler:"));
+        let (ended, me) = (AtomicUsize::new(0), unsafe { libc::pthread_self() } as usize);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while ended.load(Ordering::Acquire) == 0 {
+                    let ran = RAN.load(Ordering::Acquire);
+                    unsafe { libc::pthread_kill(me as libc::pthread_t, libc::SIGUSR2) };
+                    while RAN.load(Ordering::Acquire) == ran && ended.load(Ordering::Acquire) == 0 {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            while RAN.load(Ordering::Acquire) < 500 && !gave_up() {
+                a.post(1, SendOp::Write(target.remote(0)), &[own.sge(0, 64 << 10)]);
+                assert_eq!(a.done(), [(1, Success)]);
+            }
+            ended.store(1, Ordering::Release);
+        });
+        b.device.dereg_mr(mr.handle).unwrap();
     });
 }
