@@ -10,7 +10,7 @@ use mkey_core::device::{Device, MrInfo, MrSpec};
 use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus::{RemAccessErr, Success};
-use mkey_core::work::{RemoteAddr, SendOp};
+use mkey_core::work::{RemoteAddr, SendOp, Sge};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -130,5 +130,106 @@ fn unmapping_in_a_signal_handler_ends() {
             ended.store(1, Ordering::Release);
         });
         b.device.dereg_mr(mr.handle).unwrap();
+    });
+}
+
+/// Starts a long message from `a` to `b` on another thread, runs `end` when its first bytes have
+/// come, and sees that none comes after that, but for what was being copied at that moment.
+fn written_after(end: impl Fn(&Side)) {
+    const LONG: usize = 16 << 20;
+    let (own, target) = (vec![7u8; LONG].leak(), vec![0u8; LONG].leak());
+    let (own, target) = (own.as_mut_ptr(), target.as_mut_ptr());
+    let last = target.wrapping_add(LONG - 1);
+    for _ in 0..500 {
+        let (a, b) = pair(QpKind::Rc);
+        let (source, mr) = (register(&a, own, LONG, ALL), register(&b, target, LONG, ALL));
+        let (sge, to) = (
+            Sge { address: IoAddr(own as u64), length: LONG as u32, lkey: source.lkey },
+            remote(target, &mr),
+        );
+        unsafe { target.write_volatile(0) };
+        unsafe { last.write_volatile(0) };
+        let before = std::thread::scope(|scope| {
+            let a = &a;
+            scope.spawn(move || a.post(1, SendOp::Write(to), &[sge]));
+            while unsafe { target.read_volatile() } != 7 {
+                std::hint::spin_loop();
+            }
+            end(&b);
+            unsafe { last.read_volatile() }
+        });
+        if before == 0 {
+            let after = unsafe { last.read_volatile() };
+            assert_eq!(after, 0, "written to after the queue pair had ended");
+            return;
+        }
+    }
+    panic!("each message was over before the queue pair was");
+}
+
+#[test]
+fn nothing_is_written_through_a_queue_pair_that_was_destroyed() {
+    watched(|| written_after(|b| b.device.destroy_qp(b.handle()).unwrap()));
+}
+
+#[test]
+fn nothing_is_written_through_a_queue_pair_in_reset() {
+    watched(|| written_after(|b| b.go(QpState::Reset)));
+}
+
+/// The receive of a message that fails at its source, while the queue pair goes to ERR, is flushed.
+#[test]
+fn a_receive_that_was_taken_when_the_queue_pair_failed_is_completed() {
+    watched(|| {
+        const LONG: usize = 8 << 20;
+        for _ in 0..10 {
+            let (a, b) = pair(QpKind::Rc);
+            let own = Buffer::new(&a.device, a.pd, LONG, ALL);
+            let target = Buffer::new(&b.device, b.pd, LONG, ALL);
+            own.set(0, 7);
+            b.receive(1, &[]);
+            std::thread::scope(|scope| {
+                let op = SendOp::WriteImm(target.remote(0), 5);
+                let own = &own;
+                scope.spawn({
+                    let a = a.again();
+                    move || a.post(1, op, &[own.sge(0, LONG as u32)])
+                });
+                while target.get(0) != 7 {
+                    std::hint::spin_loop();
+                }
+                b.go(QpState::Err);
+                a.device.dereg_mr(own.handle()).unwrap();
+            });
+            let ids: Vec<_> = b.done().iter().map(|(id, _)| *id).collect();
+            assert_eq!(ids, [1], "one completion for the receive");
+        }
+    });
+}
+
+/// A completion that comes after `destroy_qp` returned would name what the program has freed.
+#[test]
+fn nothing_completes_on_a_queue_pair_that_was_destroyed() {
+    watched(|| {
+        const LONG: usize = 2 << 20;
+        for _ in 0..30 {
+            let (a, b) = pair(QpKind::Rc);
+            let own = Buffer::new(&a.device, a.pd, LONG, ALL);
+            let target = Buffer::new(&b.device, b.pd, LONG, ALL);
+            own.set(0, 7);
+            b.receive(1, &[]);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let op = SendOp::WriteImm(target.remote(0), 5);
+                    a.post(1, op, &[own.sge(0, LONG as u32)]);
+                });
+                while target.get(0) != 7 {
+                    std::hint::spin_loop();
+                }
+                b.device.destroy_qp(b.handle()).unwrap();
+                b.done();
+            });
+            assert_eq!(b.done(), [], "a completion after the end");
+        }
     });
 }
