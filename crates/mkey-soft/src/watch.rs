@@ -152,31 +152,31 @@ impl Notes {
     }
 
     fn mark_all(&self) {
+        // Not to grow under the ring's lock, for which the watcher's thread waits: see the module.
+        let mut events = Vec::with_capacity(NOTED);
         loop {
             let mut ring = lock(&self.ring);
-            let (range, cause) = loop {
-                match ring.pop() {
-                    Some(event) => break event,
-                    None => {
-                        ring = self.noted.wait(ring).unwrap_or_else(PoisonError::into_inner);
-                    }
-                }
-            };
+            while ring.len == 0 {
+                ring = self.noted.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            }
+            // All at once: searching the tables takes long, whatever the number of events.
+            events.extend(std::iter::from_fn(|| ring.pop()));
             drop(ring);
             let devices = lock(&self.devices).clone();
             for core in devices.iter().filter_map(Weak::upgrade) {
-                mark(&core, range, cause);
+                mark(&core, &events);
             }
-            executors().resume();
+            events.drain(..).for_each(|_| executors().resume());
         }
     }
 }
 
-fn mark(core: &Core, range: HostRange, cause: DetachCause) {
-    let engine = &core.engine;
-    engine.detach(range, cause, core.age());
-    let start = range.start.0 as usize;
-    core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
+fn mark(core: &Core, events: &[(HostRange, DetachCause)]) {
+    core.engine.detach_all(events, core.age());
+    for (range, _) in events {
+        let start = range.start.0 as usize;
+        core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
+    }
 }
 
 impl Ring {

@@ -7,10 +7,12 @@ mod common;
 use common::*;
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::device::{Device, MrInfo, MrSpec};
+use mkey_core::key::{Key, Lkey};
 use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus::{RemAccessErr, Success};
-use mkey_core::work::{RemoteAddr, SendOp, Sge};
+use mkey_core::work::{RegMr, RemoteAddr, SendOp, Sge};
+use mkey_soft::{SoftDevice, SoftOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -231,5 +233,74 @@ fn nothing_completes_on_a_queue_pair_that_was_destroyed() {
             });
             assert_eq!(b.done(), [], "a completion after the end");
         }
+    });
+}
+
+/// Events come faster than a large table can be searched once for each.
+#[test]
+fn a_storm_of_discards_with_many_regions_does_not_stop_accesses_for_long() {
+    watched(|| {
+        let (a, b) = pair(QpKind::Rc);
+        let own = a.buffer(ALL);
+        let target = b.buffer(ALL);
+        let at = map(std::ptr::null_mut(), 4 * PAGE);
+        let neighbour = register(&b, at, PAGE, ALL);
+        let null: Vec<_> =
+            (0..100_000).map(|_| b.device.alloc_null_mr(b.pd).unwrap().handle).collect();
+        for _ in 0..2000 {
+            for page in [1, 3] {
+                let page = at.wrapping_add(page * PAGE).cast();
+                assert_eq!(unsafe { libc::madvise(page, PAGE, libc::MADV_DONTNEED) }, 0);
+            }
+        }
+        let begun = std::time::Instant::now();
+        a.post(1, SendOp::Write(target.remote(0)), &[own.sge(0, 8)]);
+        assert_eq!(a.done(), [(1, Success)]);
+        let stopped = begun.elapsed();
+        assert!(stopped < Duration::from_millis(100), "stopped for {stopped:?}");
+        null.into_iter().for_each(|handle| b.device.dereg_mr(handle).unwrap());
+        b.device.dereg_mr(neighbour.handle).unwrap();
+    });
+}
+
+/// Work requests that name a region by a stale lkey do not keep it from being deregistered.
+#[test]
+fn binding_by_a_stale_key_does_not_make_deregistration_fail() {
+    watched(|| {
+        let device = SoftDevice::open(SoftOptions { watch: false, ..options() }).unwrap();
+        let sides: Vec<_> = (0..4).map(|_| Side::new(&device, |_| {}, QpKind::Rc)).collect();
+        let (a, b) = (&sides[0], &sides[1]);
+        connect(a, b);
+        let at = map(std::ptr::null_mut(), PAGE);
+        let address = IoAddr(at as u64);
+        let stop = AtomicUsize::new(0);
+        let key = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let fast = device.alloc_fast_mr(a.pd, 1).unwrap();
+                let mut waiting = 0;
+                while stop.load(Ordering::Acquire) == 0 {
+                    let stale = Key(key.load(Ordering::Acquire) as u32 ^ 0x80);
+                    let sge = Sge { address, length: 8, lkey: Lkey(stale) };
+                    let (rights, iova) = (Rights::REMOTE_READ, IoAddr(0));
+                    let entries = &[sge];
+                    let op = SendOp::RegMr(RegMr { key: fast.rkey.0, iova, rights, entries });
+                    a.post(1, op, &[]);
+                    waiting += 1;
+                    if a.done()[0].1 != Success {
+                        reconnect(a, b);
+                    }
+                }
+                assert!(waiting > 0);
+            });
+            let mut failed = None;
+            for _ in 0..200_000 {
+                let mr = register(a, at, PAGE, ALL);
+                key.store(mr.lkey.0.0 as usize, Ordering::Release);
+                failed = failed.or(a.device.dereg_mr(mr.handle).err());
+            }
+            stop.store(1, Ordering::Release);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     });
 }

@@ -69,22 +69,24 @@ impl Engine {
     /// on-demand regions as absent. The number of regions that it meets. `when` is told in
     /// refusals: time since the device was opened.
     pub fn detach(&self, range: HostRange, cause: DetachCause, when: Duration) -> usize {
+        self.detach_all(&[(range, cause)], when)
+    }
+
+    /// As [`Engine::detach`], of several events in order: one search for all.
+    pub fn detach_all(&self, events: &[(HostRange, DetachCause)], when: Duration) -> usize {
+        let mut taken = Gone::default();
+        for &(range, cause) in events {
+            taken.add(range, cause, when);
+        }
         self.table
             .used()
             .filter(|&(slot, entry)| {
-                may_lose_pages(entry.meta()) && self.detach_from(slot, entry, range, cause, when)
+                may_lose_pages(entry.meta()) && self.detach_from(slot, entry, &taken)
             })
             .count()
     }
 
-    fn detach_from(
-        &self,
-        slot: u32,
-        entry: &Entry,
-        range: HostRange,
-        cause: DetachCause,
-        when: Duration,
-    ) -> bool {
+    fn detach_from(&self, slot: u32, entry: &Entry, taken: &Gone) -> bool {
         // While it is held, the region keeps its translation: no field of it is being written,
         // and its page list is not freed.
         let mut detached = lock(&self.detached);
@@ -93,12 +95,20 @@ impl Engine {
             return false;
         }
         let region = HostRange { start: HostAddr(entry.host()), len: entry.length() };
-        let Some(range) = region.intersect(&range) else { return false };
+        let mut met: Vec<_> = taken.meets(region).collect();
+        if met.is_empty() {
+            return false;
+        }
+        met.sort_by_key(|piece| piece.order);
+        let met = met
+            .into_iter()
+            .filter_map(|piece| Some((piece.range.intersect(&region)?, piece.cause, piece.when)));
         if meta.has(flag::ON_DEMAND) {
-            self.invalidate_pages(entry, range);
+            met.for_each(|(range, ..)| self.invalidate_pages(entry, range));
             return true;
         }
-        detached.entry(slot).or_default().add(range, cause, when);
+        let gone = detached.entry(slot).or_default();
+        met.for_each(|(range, cause, when)| gone.add(range, cause, when));
         // One that is being changed is marked by whoever changes it.
         while meta.state() == State::Valid {
             let marked = entry.meta.compare_exchange(
