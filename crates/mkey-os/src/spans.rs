@@ -64,11 +64,13 @@ pub(crate) struct Spans<H> {
     found: BTreeMap<usize, (usize, SpanId)>,
     slab: Vec<Option<Span<H>>>,
     free: Vec<SpanId>,
+    /// Those that are found no more and have users still.
+    gone: Vec<SpanId>,
 }
 
 impl<H> Spans<H> {
     pub(crate) fn new() -> Self {
-        Self { found: BTreeMap::new(), slab: Vec::new(), free: Vec::new() }
+        Self { found: BTreeMap::new(), slab: Vec::new(), free: Vec::new(), gone: Vec::new() }
     }
 
     /// What is found in the range, by one search.
@@ -154,8 +156,16 @@ impl<H> Spans<H> {
         self.free.push(id);
         if span.gone.is_none() {
             self.found.remove(&span.range.start);
+        } else {
+            self.gone.retain(|&gone| gone != id);
         }
         Some(span)
+    }
+
+    /// Whether a span that is found no more, but has users still, shares a byte with the range.
+    pub(crate) fn any_gone_in(&self, range: &Range<usize>) -> bool {
+        let gone = self.gone.iter().filter_map(|&id| self.get(id));
+        gone.map(|span| &span.range).any(|r| r.start < range.end && r.end > range.start)
     }
 
     /// Marks the spans that share a byte with the range as gone.
@@ -166,6 +176,7 @@ impl<H> Spans<H> {
             if let Some(span) = self.get_mut(*id) {
                 let start = range.start.max(span_range.start);
                 span.gone = Some(start..range.end.min(span_range.end));
+                self.gone.push(*id);
             }
         }
     }
@@ -204,7 +215,9 @@ mod tests {
         spans.detach(&(0..12));
         assert_eq!(spans.probe(&(10..20)), Probe::Free);
         let new = spans.insert(10..20, Some('n'));
+        assert!(spans.any_gone_in(&(19..30)) && !spans.any_gone_in(&(20..30)));
         let gone = spans.release(old).unwrap();
+        assert!(!spans.any_gone_in(&(0..30)));
         assert_eq!((gone.hold, gone.gone), (Some('o'), Some(15..20)));
         assert_eq!(spans.probe(&(10..20)), Probe::Covered(new), "the new one must stay");
         assert!(spans.release(new).is_some());

@@ -367,3 +367,51 @@ fn who_unmaps_waits_until_the_sink_has_let_the_event_be_read() {
         0
     });
 }
+
+/// Watches so many other mappings that none is kept watched for its own sake any more.
+fn forget_kept(watcher: &Watcher) {
+    for _ in 0..300 {
+        // Of two kinds in turn, so that neighbours stay mappings of their own.
+        let pages = Pages::new(2);
+        pages.protect(1, 1, libc::PROT_NONE);
+        drop(watcher.watch(pages.page(0) as usize..pages.page(1) as usize).unwrap());
+        std::mem::forget(pages);
+    }
+}
+
+#[test]
+fn a_guard_watches_on_when_part_of_its_mapping_went_and_a_later_guard_is_dropped() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let pages = Pages::new(16);
+        let page = |i: usize| pages.page(i) as usize;
+        let _first = watcher.watch(page(8)..page(9)).unwrap();
+        pages.unmap(0, 1);
+        drop(watcher.watch(page(9)..page(10)).unwrap());
+        forget_kept(&watcher);
+        pages.replace(8, 1);
+        let expected = [(EventKind::Unmapped, page(8)..page(9))];
+        assert_eq!(seen_of(&watcher, &seen, &(page(8)..page(9))), expected);
+        0
+    });
+}
+
+#[test]
+fn a_guard_watches_on_when_its_mapping_has_grown_and_a_later_guard_is_dropped() {
+    alone(|| {
+        let (watcher, seen) = watcher();
+        let pages = Pages::new(16);
+        let page = |i: usize| pages.page(i) as usize;
+        pages.unmap(4, 12);
+        let first = watcher.watch(page(0)..page(1)).unwrap();
+        let grown = unsafe { libc::mremap(pages.addr.cast(), 4 * PAGE, 16 * PAGE, 0) };
+        assert_eq!(grown, pages.addr.cast(), "the place is free");
+        drop(watcher.watch(page(8)..page(9)).unwrap());
+        forget_kept(&watcher);
+        pages.replace(1, 1);
+        let expected = [(EventKind::Unmapped, page(1)..page(2))];
+        assert_eq!(seen_of(&watcher, &seen, &(page(1)..page(2))), expected);
+        drop(first);
+        0
+    });
+}

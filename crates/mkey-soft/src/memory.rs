@@ -8,6 +8,7 @@
 
 use crate::core::Core;
 use crate::nic;
+use crate::qp::Connection;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::engine::{Access, Denied, Executor, FaultCause, Guard, Place, Segment};
 use mkey_core::refusal::{PdId, QpId, Refusal};
@@ -26,6 +27,15 @@ pub(crate) struct Party<'a> {
     pub(crate) pd: PdId,
     pub(crate) qp: QpId,
     pub(crate) want: Want,
+    /// By which a peer's message comes, if it is one.
+    pub(crate) through: Option<Connection<'a>>,
+}
+
+impl Party<'_> {
+    /// Whether the queue pair by which the message comes has ended meanwhile.
+    fn ended(&self) -> bool {
+        self.through.is_some_and(|connection| !connection.holds())
+    }
 }
 
 /// Registered memory in pieces, and how far a message has gone through it.
@@ -51,6 +61,8 @@ pub(crate) enum Source<'a> {
 pub(crate) enum Failed {
     Source(Refusal),
     Target(Refusal),
+    /// Neither: the queue pair ended in the middle of the message.
+    Ended,
 }
 
 /// An atomic operation on 8 bytes.
@@ -183,6 +195,9 @@ pub(crate) fn transfer(
     }
     let mut left = length;
     while left > 0 {
+        if left < length && target.party.ended() {
+            return Err(Failed::Ended);
+        }
         let Some(mut to) = target.next(left.min(CHUNK)) else { break };
         let moved = match source {
             Source::Bytes(bytes) => {
@@ -196,6 +211,9 @@ pub(crate) fn transfer(
                 to.length
             }
             Source::Memory(cursor) => {
+                if left < length && cursor.party.ended() {
+                    return Err(Failed::Ended);
+                }
                 let Some(from) = cursor.next(to.length) else { break };
                 to.length = from.length;
                 chunk(executor, cursor.party.core, &from, target.party.core, &to)?;

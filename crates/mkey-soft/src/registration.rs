@@ -10,7 +10,7 @@ use crate::options::SoftOptions;
 use crate::qp::settle;
 use crate::slots::Slots;
 use crate::sync::lock;
-use crate::watch::watch;
+use crate::watch::{marked, watch};
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::{
     Capability, MrHandle, MrInfo, MrSpec, MwHandle, MwInfo, MwKind, OdpStats, RegistrationTerms,
@@ -207,6 +207,9 @@ impl Registrations {
         rights: Rights,
     ) -> std::result::Result<Hold, Reason> {
         let range = HostRange::new(address, length).ok_or(Reason::Wraps { address, length })?;
+        // What was unmapped before this call must be marked, or the pinner would take the old
+        // mapping's span, with its watch, for the new one's.
+        marked();
         let charge = match &self.accountant {
             Some(accountant) => Some(
                 accountant

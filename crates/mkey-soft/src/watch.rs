@@ -12,10 +12,26 @@ use crate::sync::lock;
 use mkey_core::address::{HostAddr, HostRange};
 use mkey_core::refusal::DetachCause;
 use mkey_os::events::{Event, EventKind, Sink, Unavailable, WatchError, WatchGuard, Watcher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// Events noted and not yet marked; more than that are taken together.
 const NOTED: usize = 1 << 14;
+
+/// An access that runs for so long is taken to be stopped, as by a signal handler on its thread.
+/// The handler may be the one that unmaps, or may wait for it (a collector that stops the world):
+/// the event is read then all the same, or both would wait for ever.
+const STOPPED: Duration = Duration::from_millis(500);
+
+/// Events that were read although an access was running.
+static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
+
+/// How many events were read although an access was running, that may go on after the memory was
+/// taken away.
+pub(crate) fn given_up() -> u64 {
+    GIVEN_UP.load(Ordering::Relaxed)
+}
 
 /// The events of the process.
 #[derive(Debug)]
@@ -81,10 +97,16 @@ impl Watch {
     pub(crate) fn over(&self, range: HostRange) -> Result<WatchGuard, WatchError> {
         let start = range.start.0 as usize;
         let guard = self.watcher.watch(start..start.saturating_add(range.len as usize));
-        while executors().paused() {
-            std::thread::yield_now();
-        }
+        marked();
         guard
+    }
+}
+
+/// Waits until all events that were read before are marked: without any, costs one load.
+#[inline]
+pub(crate) fn marked() {
+    while executors().paused() {
+        std::thread::yield_now();
     }
 }
 
@@ -93,7 +115,14 @@ struct NotesSink(Arc<Notes>);
 impl Sink for NotesSink {
     fn before_read(&self) {
         executors().pause();
-        executors().drain(std::thread::yield_now);
+        let begun = Instant::now();
+        let ended = executors().drain_while(|| {
+            std::thread::yield_now();
+            begun.elapsed() < STOPPED
+        });
+        if !ended {
+            GIVEN_UP.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn event(&self, event: &Event) {
@@ -123,31 +152,31 @@ impl Notes {
     }
 
     fn mark_all(&self) {
+        // Not to grow under the ring's lock, for which the watcher's thread waits: see the module.
+        let mut events = Vec::with_capacity(NOTED);
         loop {
             let mut ring = lock(&self.ring);
-            let (range, cause) = loop {
-                match ring.pop() {
-                    Some(event) => break event,
-                    None => {
-                        ring = self.noted.wait(ring).unwrap_or_else(PoisonError::into_inner);
-                    }
-                }
-            };
+            while ring.len == 0 {
+                ring = self.noted.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            }
+            // All at once: searching the tables takes long, whatever the number of events.
+            events.extend(std::iter::from_fn(|| ring.pop()));
             drop(ring);
             let devices = lock(&self.devices).clone();
             for core in devices.iter().filter_map(Weak::upgrade) {
-                mark(&core, range, cause);
+                mark(&core, &events);
             }
-            executors().resume();
+            events.drain(..).for_each(|_| executors().resume());
         }
     }
 }
 
-fn mark(core: &Core, range: HostRange, cause: DetachCause) {
-    let engine = &core.engine;
-    engine.detach(range, cause, core.age());
-    let start = range.start.0 as usize;
-    core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
+fn mark(core: &Core, events: &[(HostRange, DetachCause)]) {
+    core.engine.detach_all(events, core.age());
+    for (range, _) in events {
+        let start = range.start.0 as usize;
+        core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));
+    }
 }
 
 impl Ring {

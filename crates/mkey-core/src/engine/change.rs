@@ -118,12 +118,12 @@ impl Engine {
                 self.let_go(entry, old);
                 // Locked until the entry is empty, so that no record is made that nobody forgets.
                 let mut detached = (old.kind() == KeyKind::Region).then(|| lock(&self.detached));
-                if let Some(detached) = &mut detached {
-                    detached.remove(&slot);
-                }
-                self.free_run(entry, old);
+                let gone = detached.as_mut().and_then(|detached| detached.remove(&slot));
+                let fields = entry.fields();
                 empty(entry, old);
                 drop(detached);
+                drop(gone);
+                self.free_run(&fields, old);
                 self.table.free(slot);
             }
         }
@@ -140,13 +140,16 @@ impl Engine {
         meta: Meta,
         translated: bool,
     ) {
+        let before = entry.fields();
         let mut detached = lock(&self.detached);
-        if translated {
-            self.free_run(entry, old);
-            detached.remove(&slot);
-        }
+        let forgotten = if translated { detached.remove(&slot) } else { None };
         let gone = detached.contains_key(&slot);
         entry.publish(fields, if gone { meta.with(flag::DETACHED) } else { meta });
+        drop(detached);
+        if translated {
+            drop(forgotten);
+            self.free_run(&before, old);
+        }
     }
 
     /// Begins a change of an entry that the caller has taken (and closed, where it has holders).
@@ -195,12 +198,13 @@ impl Engine {
         }
     }
 
-    fn free_run(&self, entry: &Entry, old: Meta) {
+    /// Frees the page list of an entry that was so, and is so no more.
+    fn free_run(&self, fields: &Fields, old: Meta) {
         if old.kind() == KeyKind::FastMr {
-            let link = Link::unpack(entry.link());
+            let link = Link::unpack(fields.link);
             self.runs.free(link.run, fast_mr::words(link.detail));
         } else if old.has(flag::ON_DEMAND | flag::IMPLICIT) {
-            on_demand::free(&self.runs, entry.link(), entry.length(), entry.host());
+            on_demand::free(&self.runs, fields.link, fields.length, fields.host);
         }
     }
 

@@ -118,6 +118,16 @@ impl Executors {
     /// then. Allocates nothing: who drains may be the thread that an allocator waits for, while it
     /// unmaps.
     pub fn drain(&self, mut wait: impl FnMut()) {
+        self.drain_while(|| {
+            wait();
+            true
+        });
+    }
+
+    /// As [`Executors::drain`], but gives up when `wait` answers false: an access may be stopped
+    /// for as long as a signal handler runs on its thread, and that may wait for the caller.
+    /// Whether all accesses have ended.
+    pub fn drain_while(&self, mut wait: impl FnMut() -> bool) -> bool {
         fence(Ordering::SeqCst);
         let high = self.high.load(Ordering::Acquire) as usize;
         for slot in 0..high {
@@ -126,10 +136,13 @@ impl Executors {
                 let word = block.word(slot % BLOCK * SLOT + lane);
                 let running = word.load(Ordering::Acquire);
                 while running != IDLE && word.load(Ordering::Acquire) == running {
-                    wait();
+                    if !wait() {
+                        return false;
+                    }
                 }
             }
         }
+        true
     }
 
     /// A tag for a new engine. Engines that share a tag wait for each other's accesses now and

@@ -98,8 +98,10 @@ pub struct Engine {
     executors: Arc<Executors>,
     tag: u64,
     /// The pages that are gone, by slot. Whoever takes pages away or gives a region another
-    /// translation holds this lock, so that neither meets the other half way.
-    detached: sync::Mutex<HashMap<u32, Vec<detach::Gone>>>,
+    /// translation holds this lock, so that neither meets the other half way. Accesses take it,
+    /// too, so nothing is freed under it while accesses run: the allocator may unmap memory, and
+    /// whoever hears of that waits for the accesses.
+    detached: sync::Mutex<HashMap<u32, detach::Gone>>,
     /// Counts the translations of on-demand regions.
     translations: sync::AtomicU32,
     seed: u64,

@@ -2,6 +2,7 @@
 //! scatter lists of FRMR. A plain region needs none: it is contiguous in host addresses.
 
 use super::sync::{AtomicU64, Mutex, lock};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 const CHUNK_BITS: u32 = if cfg!(loom) { 4 } else { 17 };
@@ -21,15 +22,15 @@ pub(super) struct Runs {
 struct Free {
     /// Freed runs of 2^n words.
     classes: [Vec<u32>; CLASSES],
-    /// Freed sequences of chunks: first chunk and number.
-    sequences: Vec<(u32, u32)>,
+    /// Freed sequences of chunks: the number by the first chunk. No two touch.
+    sequences: BTreeMap<u32, u32>,
     /// Chunks from here on were never used.
     fresh: u32,
 }
 
 impl Runs {
     pub(super) fn new() -> Self {
-        let mut free = Free { classes: Default::default(), sequences: Vec::new(), fresh: 1 };
+        let mut free = Free { classes: Default::default(), sequences: BTreeMap::new(), fresh: 1 };
         // Chunk 0 comes in halves, so that word 0 is never given out and can stand for "none".
         for class in 0..CHUNK_BITS {
             free.classes[class as usize].push(1 << class);
@@ -66,10 +67,10 @@ impl Runs {
     pub(super) fn free(&self, start: u32, words: u64) {
         let Some(rounded) = words.max(1).checked_next_power_of_two() else { return };
         let mut free = lock(&self.free);
-        if rounded <= u64::from(CHUNK) {
+        if rounded < u64::from(CHUNK) {
             free.classes[rounded.trailing_zeros() as usize].push(start);
         } else {
-            free.sequences.push((start >> CHUNK_BITS, (rounded >> CHUNK_BITS) as u32));
+            free.give_chunks(start >> CHUNK_BITS, (rounded >> CHUNK_BITS) as u32);
         }
     }
 
@@ -128,9 +129,15 @@ impl Free {
         Some(whole)
     }
 
+    /// From the smallest sequence that has room, else from where none was used before.
     fn take_chunks(&mut self, chunks: u32) -> Option<u32> {
-        if let Some(found) = self.sequences.iter().position(|&(_, size)| size == chunks) {
-            return Some(self.sequences.swap_remove(found).0);
+        let fits = self.sequences.iter().filter(|&(_, &size)| size >= chunks);
+        if let Some((&first, &size)) = fits.min_by_key(|&(_, &size)| size) {
+            self.sequences.remove(&first);
+            if size > chunks {
+                self.sequences.insert(first + chunks, size - chunks);
+            }
+            return Some(first);
         }
         let first = self.fresh;
         if chunks > CHUNKS - first {
@@ -138,6 +145,23 @@ impl Free {
         }
         self.fresh += chunks;
         Some(first)
+    }
+
+    fn give_chunks(&mut self, mut first: u32, mut chunks: u32) {
+        if let Some(after) = self.sequences.remove(&(first + chunks)) {
+            chunks += after;
+        }
+        if let Some((&before, &size)) = self.sequences.range(..first).next_back()
+            && before + size == first
+        {
+            self.sequences.remove(&before);
+            (first, chunks) = (before, chunks + size);
+        }
+        if first + chunks == self.fresh {
+            self.fresh = first;
+        } else {
+            self.sequences.insert(first, chunks);
+        }
     }
 }
 
@@ -155,6 +179,20 @@ mod tests {
         for words in [1, 2, 3, 1000, u64::from(CHUNK), u64::from(CHUNK) + 1] {
             assert_ne!(runs.allocate(words).expect("there is room"), 0);
         }
+    }
+
+    /// Filled with runs of one size and emptied, the table takes any other size.
+    #[test]
+    fn freed_chunks_serve_runs_of_other_sizes() {
+        let runs = Runs::new();
+        let mut free = lock(&runs.free);
+        for chunks in [2u32, 512, 8, 2048, 3, 1] {
+            let taken: Vec<_> = std::iter::from_fn(|| free.take_chunks(chunks)).collect();
+            assert_eq!(taken.len() as u32, (CHUNKS - 1) / chunks, "in runs of {chunks}");
+            let (even, odd): (Vec<_>, Vec<_>) = taken.iter().partition(|&&first| first % 2 == 0);
+            even.into_iter().chain(odd).for_each(|first| free.give_chunks(first, chunks));
+        }
+        assert_eq!((free.fresh, free.sequences.len()), (1, 0));
     }
 
     proptest! {

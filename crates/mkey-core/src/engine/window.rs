@@ -146,6 +146,8 @@ impl Engine {
     pub(super) fn hold_parent(&self, key: Key) -> Result<(u32, &Entry), ManageRefusal> {
         let (slot, entry) = self.table.find(key);
         let entry = entry.ok_or(Refusal::UnknownIndex { key })?;
+        // A key that names nothing must not be in the way of whoever ends the slot's object.
+        in_force(entry, key)?;
         if !entry.hold() {
             return Err(ManageRefusal::Busy { key });
         }

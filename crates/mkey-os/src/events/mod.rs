@@ -366,6 +366,8 @@ impl State {
     fn release(&mut self, id: SpanId) {
         if let Some(mapping) = self.mappings.release(id)
             && mapping.gone.is_none()
+            // Guards from before part of the mapping went, or before it grew, count on the rest.
+            && !self.mappings.any_gone_in(&mapping.range)
             && let Some(fd) = self.fd
         {
             uffd::unregister(fd, &mapping.range);

@@ -147,7 +147,7 @@ impl Qp {
 
     #[inline]
     fn own_memory(&self, want: Want) -> Party<'_> {
-        Party { core: &self.core, pd: self.pd, qp: self.id, want }
+        Party { core: &self.core, pd: self.pd, qp: self.id, want, through: None }
     }
 
     fn check_source(
@@ -278,6 +278,7 @@ impl Qp {
         match peer.handle_read(executor, remote, length, &mut landing, after) {
             Ok(()) => Outcome::Done(length as u32),
             Err(Undone::Landing(refusal)) => self.own_fault(wr, length, refusal),
+            Err(Undone::Ended) => Outcome::NoAnswer { resend: true },
             Err(Undone::Nak(nak)) => self.refused(peer, wr, length, &nak),
         }
     }
@@ -305,9 +306,11 @@ impl Qp {
                     Err(Failed::Source(refusal) | Failed::Target(refusal)) => {
                         self.own_fault(wr, 8, refusal)
                     }
+                    Err(Failed::Ended) => Outcome::NoAnswer { resend: false },
                 }
             }
             Err(Undone::Landing(refusal)) => self.own_fault(wr, 8, refusal),
+            Err(Undone::Ended) => Outcome::NoAnswer { resend: true },
             Err(Undone::Nak(nak)) => self.refused(peer, wr, 8, &nak),
         }
     }

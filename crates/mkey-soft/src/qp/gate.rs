@@ -17,6 +17,27 @@ const EPOCH_SHIFT: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Gate(AtomicU64);
 
+/// A queue pair's connection as a message found it, which may end before the message does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection<'a> {
+    gate: &'a Gate,
+    epoch: u32,
+}
+
+impl Connection<'_> {
+    /// Whether the queue pair takes messages still, and the same ones.
+    pub(crate) fn holds(self) -> bool {
+        let view = self.gate.view();
+        view.receives() && view.epoch() == self.epoch
+    }
+
+    /// Whether the queue pair is in ERR, and has not been made anew since.
+    pub(crate) fn failed(self) -> bool {
+        let view = self.gate.view();
+        view.state() == QpState::Err && view.epoch() == self.epoch
+    }
+}
+
 /// The word as it was at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View(u64);
@@ -29,6 +50,12 @@ impl Gate {
     #[inline(always)]
     pub(crate) fn view(&self) -> View {
         View(self.0.load(Ordering::Acquire))
+    }
+
+    /// The connection of a message that begins.
+    #[inline(always)]
+    pub(crate) fn connection(&self) -> Connection<'_> {
+        Connection { gate: self, epoch: self.view().epoch() }
     }
 
     /// Changes the word; called with the receive side locked.

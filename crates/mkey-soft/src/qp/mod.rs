@@ -16,6 +16,7 @@ mod responder;
 mod stored;
 mod wait;
 
+pub(crate) use gate::Connection;
 pub(crate) use responder::settle;
 
 use crate::completion::{Cq, CreditOf};

@@ -54,6 +54,8 @@ pub(super) enum Undone {
     Nak(Nak),
     /// The bytes could not be put where the requester wants them: its own fault (R-LOC-04).
     Landing(Refusal),
+    /// The responder ended in the middle.
+    Ended,
 }
 
 impl Qp {
@@ -145,6 +147,7 @@ impl Qp {
                 Failed::Target(refusal) => {
                     self.violation(request.length, remote, refusal, alone, after)
                 }
+                Failed::Ended => Answer::Dropped,
             },
         )
     }
@@ -174,6 +177,7 @@ impl Qp {
             Err(Failed::Target(refusal)) => {
                 self.violation(source.length, remote, refusal, true, after)
             }
+            Err(Failed::Ended) => Answer::Dropped,
         }
     }
 
@@ -194,10 +198,21 @@ impl Qp {
             return Answer::Dropped;
         }
         let Some(receive) = self.next_receive(&mut rq) else { return self.not_ready(&rq) };
+        let connection = self.gate.connection();
         drop(rq);
         let length = request.length;
         let solicited = request.solicited;
-        match self.write(executor, remote, request, false, after) {
+        let written = self.write(executor, remote, request, false, after);
+        let mut rq = lock(&self.rq);
+        let refused = matches!(written, Err(Answer::Nak(_))) && connection.failed();
+        if !connection.holds() && !refused {
+            // In ERR it is flushed like those that waited; a new connection has no use for it.
+            if connection.failed() {
+                self.receive_error(&receive, WcStatus::WrFlushErr, 0, after);
+            }
+            return Answer::Dropped;
+        }
+        match written {
             Ok(()) => {
                 let opcode = WcOpcode::RecvRdmaWithImm;
                 let completion = Completion {
@@ -209,11 +224,10 @@ impl Qp {
                 Answer::Ack
             }
             Err(Answer::Unsent(refusal)) => {
-                lock(&self.rq).begun = Some(Box::new(receive));
+                rq.begun = Some(Box::new(receive));
                 Answer::Unsent(refusal)
             }
             Err(Answer::Nak(nak)) => {
-                let mut rq = lock(&self.rq);
                 self.receive_error(&receive, WcStatus::LocAccessErr, nak.number, after);
                 self.fail_receives(&mut rq, after);
                 Answer::Nak(nak)
@@ -224,7 +238,7 @@ impl Qp {
                 if self.srq.is_some() {
                     self.receive_error(&receive, WcStatus::RemAccessErr, 0, after);
                 } else {
-                    lock(&self.rq).begun = Some(Box::new(receive));
+                    rq.begun = Some(Box::new(receive));
                 }
                 answer
             }
@@ -270,6 +284,8 @@ impl Qp {
                 rq.begun = Some(Box::new(receive));
                 return Answer::Unsent(refusal);
             }
+            // The queue pair ends with this side locked, so not now.
+            Err(Failed::Ended) => return Answer::Dropped,
             Err(Failed::Target(refusal)) => {
                 let why = RefusedBy::Access(refusal);
                 let words =
@@ -333,6 +349,7 @@ impl Qp {
         match memory::transfer(executor, &mut source, landing, length) {
             Ok(()) => Ok(()),
             Err(Failed::Target(refusal)) => Err(Undone::Landing(refusal)),
+            Err(Failed::Ended) => Err(Undone::Ended),
             Err(Failed::Source(refusal)) => {
                 self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
                 let why = RefusedBy::Access(refusal);
@@ -394,7 +411,8 @@ impl Qp {
 
     #[inline]
     fn party(&self, pd: PdId, want: Want) -> Party<'_> {
-        Party { core: &self.core, pd, qp: self.id, want }
+        let through = Some(self.gate.connection());
+        Party { core: &self.core, pd, qp: self.id, want, through }
     }
 
     /// The next receive, and the event of a shared queue that falls below its limit.
