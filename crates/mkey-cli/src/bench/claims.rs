@@ -17,6 +17,13 @@ pub fn beside(report: &Report) -> Vec<Claim> {
             text
         })
     };
+    // How much the claimed time suffices for, at the rate measured.
+    let suffices = |id: &str, claimed_ns: f64| {
+        row(id).and_then(|figures| figures.register).map_or(String::new(), |register| {
+            let bytes = register.bytes as f64 * claimed_ns / register.verb.median_ns.max(1.0);
+            format!("; here that is enough for {:.1} MiB", bytes / f64::from(1 << 20))
+        })
+    };
     let map = |id: &str| row(id).and_then(|f| f.map).map(|map| time(map.median_ns));
     let or_not = |text: Option<String>| text.unwrap_or_else(|| "not measured".to_owned());
     let claim = |claim: &str, measured: String, why: &str| Claim {
@@ -28,8 +35,11 @@ pub fn beside(report: &Report) -> Vec<Claim> {
         claim(
             "1 GiB on 4 KiB pages registers in 185 us",
             registered("mr-4k"),
-            "185 us would be 0.7 ns for each of 262,144 pages, each of which has to be looked up, \
-             counted and pinned; it fits about 1 MiB. A NIC's table comes on top.",
+            &format!(
+                "185 us would be 0.7 ns for each of 262,144 pages, each of which has to be looked \
+                 up, counted and pinned{}. A NIC's table comes on top.",
+                suffices("mr-4k", 185e3)
+            ),
         ),
         claim(
             "1 GiB on 2 MiB pages registers in 12.6 us",
@@ -38,7 +48,7 @@ pub fn beside(report: &Report) -> Vec<Claim> {
              adds firmware commands and a table entry a page (see --command-cost).",
         ),
         claim(
-            "FRWR maps in 250 ns",
+            "FRWR (another name of FRMR) maps in 250 ns",
             format!("{} (REG_MR of one entry + LOCAL_INV)", or_not(map("frmr-pool"))),
             "Here both are function calls that write a table in memory; on a NIC they are work \
              requests that it fetches and executes. From user space there is no REG_MR of pages: \
@@ -68,11 +78,13 @@ mod tests {
         let mut report = sample::report();
         let claims = beside(&report);
         assert_eq!(claims[0].measured, "18.0ms for 1 GiB");
+        assert!(claims[0].why.contains("; here that is enough for 10.5 MiB."), "{:?}", claims[0]);
         assert_eq!(claims[2].measured, "90.0ns (REG_MR of one entry + LOCAL_INV)");
         let register = sample::figures(&mut report, "mr-4k").register.as_mut().unwrap();
         register.bytes = 64 << 20;
         assert_eq!(beside(&report)[0].measured, "18.0ms for 64 MiB (288ms per GiB)");
         report.rows.clear();
         assert_eq!(beside(&report)[0].measured, "not measured");
+        assert!(beside(&report)[0].why.contains("counted and pinned. A NIC"));
     }
 }

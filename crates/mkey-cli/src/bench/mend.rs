@@ -5,12 +5,13 @@ use mkey_os::mapping::PageKind;
 
 use super::report::Missing;
 
-/// More memory may be locked: in this shell, or in a container.
+/// More memory may be locked: in this shell, or in a container. As shells take it when it is
+/// copied as a whole.
 pub const MEMLOCK: &str =
-    "sudo prlimit --pid $$ --memlock=unlimited   (docker run --ulimit memlock=-1)";
+    "sudo prlimit --pid $$ --memlock=unlimited   # container: docker run --ulimit memlock=-1";
 
 /// The control group leaves more memory: a container, or a service.
-pub const CGROUP: &str = "docker run --memory 4g   (systemd-run -p MemoryMax=4G)";
+pub const CGROUP: &str = "docker run --memory 4g   # service: systemd-run -p MemoryMax=4G";
 
 /// Huge pages that could not be reserved.
 pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> Missing {
@@ -26,4 +27,18 @@ pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> 
         other => format!("{kind} pages: {needed} needed, {free} free; {other}"),
     };
     Missing { what, command: Some(error.mend()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_shell_takes_the_commands_as_they_are_printed() {
+        for command in [MEMLOCK, CGROUP] {
+            let shell = Command::new("sh").args(["-n", "-c", command]).output().unwrap();
+            assert!(shell.status.success(), "{command}: {shell:?}");
+        }
+    }
 }

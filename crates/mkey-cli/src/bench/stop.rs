@@ -29,6 +29,12 @@ impl Stop {
         Self(Arc::new(AtomicUsize::new(signal)))
     }
 
+    /// As if this signal came now.
+    #[cfg(test)]
+    pub fn ask(&self, signal: usize) {
+        self.0.store(signal, Ordering::Relaxed);
+    }
+
     /// Whether to go on.
     ///
     /// # Errors

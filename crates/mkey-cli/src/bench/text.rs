@@ -155,9 +155,7 @@ fn strategies(report: &Report) -> String {
 
 /// How to read the first table.
 fn reading(report: &Report) -> String {
-    let bare = report.rows.iter().filter_map(|row| row.figures()?.bandwidth);
-    let mut bares: Vec<f64> = bare.map(|b| b.bare_bytes_per_second).collect();
-    let bare = super::measure::median(&mut bares).map_or("?".to_owned(), rate);
+    let bare = bare_copies(report);
     let mut texts = vec![
         "register: medians. prefault brings the pages in (the first time warms up and is not \
          counted); pin and table are terms of reg_mr as the device counts them; total is prefault \
@@ -167,8 +165,9 @@ fn reading(report: &Report) -> String {
         format!(
             "An I/O is an RDMA WRITE of {} by a peer in the same process, over a working set of \
              {}, {} posted at a time, with all that the strategy needs besides. The bare copy \
-             moves the same bytes without a device, in turns with the I/O ({bare}). CPU counts \
-             all threads of the process.",
+             (the C library's) moves the same bytes without a device, in turns with the I/O: {bare}. The \
+             device's copy may be slower, as it stores in ascending order: programs poll the last \
+             byte. CPU counts all threads of the process.",
             size(report.io.bytes),
             size(report.io.working_set),
             report.io.depth
@@ -182,6 +181,26 @@ fn reading(report: &Report) -> String {
     }
     let wrap = |text: &String| textwrap::wrap(text, WIDTH).join("\n") + "\n";
     texts.iter().map(wrap).collect()
+}
+
+/// How fast the bare copy was: the median of the rows, and the rows that had a much slower or
+/// faster one, since their percentages are of that.
+fn bare_copies(report: &Report) -> String {
+    let copies: Vec<(&Row, f64)> = report
+        .rows
+        .iter()
+        .filter_map(|row| Some((row, row.figures()?.bandwidth?.bare_bytes_per_second)))
+        .collect();
+    let mut rates: Vec<f64> = copies.iter().map(|(_, rate)| *rate).collect();
+    let Some(median) = super::measure::median(&mut rates) else { return "not measured".into() };
+    let mut text = rate(median);
+    for (row, other) in copies {
+        if !(0.7..=1.4).contains(&(other / median.max(1.0))) {
+            let name = format!("{} on {} pages", row.strategy, row.page);
+            let _ = write!(text, ", beside {name} {}", rate(other));
+        }
+    }
+    text
 }
 
 fn spread(report: &Report) -> String {
@@ -309,6 +328,23 @@ ODP, warm         4 KiB         -       -  900ns  900ns    2.90ms   95.0ns   142
         assert!(table.lines().nth(1).unwrap().contains("command"), "{table}");
         assert!(table.lines().nth(3).unwrap().ends_with("simulated"), "{table}");
         assert!(!table.lines().nth(4).unwrap().contains("simulated"), "{table}");
+    }
+
+    #[test]
+    fn a_row_with_another_bare_copy_is_named() {
+        let mut report = sample::report();
+        assert!(flat(&reading(&report)).contains("in turns with the I/O: 20.0 GB/s. The device"));
+        let slow = sample::figures(&mut report, "odp-first-touch").bandwidth.as_mut().unwrap();
+        slow.bare_bytes_per_second = 5e9;
+        let text = flat(&reading(&report));
+        let said = "20.0 GB/s, beside ODP, first touch on 4 KiB pages 5.00 GB/s. The device";
+        assert!(text.contains(said), "{text}");
+        report.rows.clear();
+        assert!(flat(&reading(&report)).contains("I/O: not measured."));
+    }
+
+    fn flat(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     #[test]

@@ -268,6 +268,8 @@ impl<D: DataPlane> Context<'_, D> {
         let cpu = measure::cpu_time();
         let start = Instant::now();
         for chunk in offsets.chunks(self.io.depth.max(1)) {
+            // A pass with a declared device command may take seconds.
+            self.stop.check()?;
             strategy.io(chunk)?;
         }
         Ok((start.elapsed(), measure::cpu_time().saturating_sub(cpu)))

@@ -6,7 +6,7 @@ use crate::bench::fake::Fake;
 use crate::bench::plan::{self, Options, ROWS};
 use crate::bench::progress::Progress;
 use crate::bench::report::{IoShape, Outcome, Row};
-use crate::bench::rows::{Context, SOURCE_BYTE};
+use crate::bench::rows::{Context, SOURCE_BYTE, Strategy};
 use crate::bench::stop::Stop;
 use mkey_os::mapping::PageKind;
 use std::time::Duration;
@@ -137,4 +137,51 @@ fn a_panic_gives_huge_pages_back() {
     let during = payload.downcast_ref::<String>().unwrap();
     assert_ne!(during, &before, "none were reserved: the test shows nothing");
     assert_eq!(pages(), before);
+}
+
+/// I/O in the midst of which a signal comes.
+struct Interrupted<'a> {
+    memory: &'a Arena,
+    stop: &'a Stop,
+    calls: usize,
+}
+
+impl Strategy for Interrupted<'_> {
+    fn io(&mut self, _offsets: &[u64]) -> Result<(), RowError> {
+        self.calls += 1;
+        self.stop.ask(2);
+        Ok(())
+    }
+
+    fn memory(&self) -> Result<&Arena, RowError> {
+        Ok(self.memory)
+    }
+
+    fn map_step(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_signal_stops_a_pass_over_the_working_set_in_its_midst() {
+    let io = IoShape { bytes: 64 << 10, working_set: 2 << 20, depth: 8 };
+    let (device, stop) = (Fake::new(), Stop::default());
+    let source = Arena::map(io.bytes, PageKind::Base).unwrap();
+    let memory = Arena::map(io.working_set, PageKind::Base).unwrap();
+    let progress = Progress::new(1);
+    let context = Context {
+        device: &device,
+        source: &source,
+        memory: io.working_set,
+        io,
+        threads: 1,
+        clock: Duration::from_nanos(25),
+        stop: &stop,
+        progress: &progress,
+    };
+    let mut strategy = Interrupted { memory: &memory, stop: &stop, calls: 0 };
+    let outcome = context.io(&mut strategy, &memory, Duration::ZERO);
+    assert!(matches!(outcome, Err(RowError::Stopped(2))), "{outcome:?}");
+    // Of the four calls of one pass.
+    assert_eq!(strategy.calls, 1);
 }
