@@ -2,7 +2,7 @@
 //!
 //! * [`cli`]: the arguments. [`exit`]: how a run may end, and with which code.
 //! * [`device`]: the devices that commands can open by name.
-//! * [`bench`]: `mkey bench`, what memory registration costs on this machine.
+//! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 #![deny(unsafe_code)]
 
 pub mod bench;
