@@ -2,6 +2,9 @@
 //! that run, among them those that look at detached pages. So no operation may free anything under
 //! a lock that an access takes: here the allocator itself makes such an access each time.
 
+#![cfg(not(loom))]
+#![allow(missing_docs)]
+
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::engine::{
     Access, Backing, Denied, Engine, EngineConfig, Executors, Progress, Registered, Registration,

@@ -1,7 +1,16 @@
-//! Telling a forked child from the process that made something.
+//! Forked children: telling one from the process that made something, and setting right there what
+//! other threads of the parent were in the middle of.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Has `child` called in every forked child, before `fork` returns there. It runs while the locks
+/// of other threads may be held for ever: it may do no more than write atomics. False if there was
+/// no memory to note it.
+pub fn in_children(child: extern "C" fn()) -> bool {
+    // SAFETY: only notes the function, which lives as long as the program.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) == 0 }
+}
 
 /// Remembers the process it was made in, at the cost of a load per question: a page the kernel
 /// wipes in a forked child.

@@ -63,7 +63,7 @@ pub mod confine;
 pub mod copy;
 pub mod error;
 pub mod events;
-mod fork;
+pub mod fork;
 mod gone;
 pub mod hugepages;
 pub mod ladder;

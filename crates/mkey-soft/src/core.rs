@@ -138,9 +138,21 @@ impl Core {
 /// The executor slots of the process: one set for all devices, so that one copy may touch the
 /// memory of two.
 pub(crate) fn executors() -> &'static Arc<Executors> {
-    static EXECUTORS: OnceLock<Arc<Executors>> = OnceLock::new();
-    EXECUTORS.get_or_init(Executors::new)
+    EXECUTORS.get_or_init(|| {
+        // A child may be forked while an event is in hand, and no thread there would ever end it.
+        // Without memory to note this, such a child waits for ever: no worse than what else fails.
+        mkey_os::fork::in_children(in_child);
+        Executors::new()
+    })
 }
+
+extern "C" fn in_child() {
+    if let Some(executors) = EXECUTORS.get() {
+        executors.forget_other_threads();
+    }
+}
+
+static EXECUTORS: OnceLock<Arc<Executors>> = OnceLock::new();
 
 thread_local! {
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };

@@ -108,6 +108,15 @@ impl Executors {
         self.paused.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// In a forked child: ends what threads of the parent were in the middle of, which do not exist
+    /// here. Allocates nothing and takes no lock.
+    pub fn forget_other_threads(&self) {
+        self.paused.store(0, Ordering::Release);
+        for block in self.blocks.iter().map_while(OnceLock::get) {
+            block.0.iter().for_each(|word| word.store(IDLE, Ordering::Release));
+        }
+    }
+
     /// Whether accesses answer [`Denied::Paused`](super::Denied::Paused).
     #[inline(always)]
     pub fn paused(&self) -> bool {
