@@ -140,7 +140,7 @@ impl Field {
         let at = random.below(2) as usize;
         let (device, known) = (&self.devices[at], &self.known[at]);
         if let Ok(cq) = device.cq(CqHandle(random.handle(&known.cqs))) {
-            let mut into = [blank(); 16];
+            let mut into = [Completion::BLANK; 16];
             let most = random.below(17) as usize;
             let _ = cq.poll(&mut into[..most]);
             let _ = cq.request_notify(random.below(2) == 0);
