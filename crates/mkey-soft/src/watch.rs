@@ -88,6 +88,11 @@ impl Watch {
 
     /// Has a device's pages marked from now on.
     pub(crate) fn join(&self, core: &Arc<Core>) {
+        // In a forked child there are no events, and the parent's threads may hold the lock for
+        // ever.
+        if !self.watcher.is_here() {
+            return;
+        }
         let mut devices = lock(&self.notes.devices);
         devices.retain(|device| device.strong_count() > 0);
         devices.push(Arc::downgrade(core));

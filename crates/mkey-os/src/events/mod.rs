@@ -261,6 +261,11 @@ impl Watcher {
         Ok(Self { inner, stop, thread: Some(thread) })
     }
 
+    /// Whether this process made it, not the one that it was forked from: else it hears nothing.
+    pub fn is_here(&self) -> bool {
+        self.inner.birthplace.is_here()
+    }
+
     /// The word that accesses to watched memory look at.
     pub fn in_hand(&self) -> InHand {
         self.inner.in_hand.clone()
