@@ -7,7 +7,7 @@ use mkey_cli::bench::report::{Outcome, Report, Summary};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 const SMALL: [&str; 4] = ["--memory", "64MiB", "--time", "2s"];
@@ -113,11 +113,14 @@ fn an_interrupted_run_gives_its_huge_pages_back() {
     }
     const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let pages = || fs::read_to_string(POOL).unwrap().trim().parse::<u64>().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("run.json");
     for signal in [Signal::INT, Signal::TERM] {
         let before = pages();
-        let mut child = mkey(&["bench", "--memory", "64MiB", "--time", "60s"])
+        let mut child = mkey(&["bench", "--memory", "64MiB", "--time", "60s", "--json"])
+            .arg(&json)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         // The pool's file makes no events: look until the reservation shows.
@@ -129,7 +132,9 @@ fn an_interrupted_run_gives_its_huge_pages_back() {
         }
         let pid = Pid::from_child(&child);
         kill_process(pid, signal).unwrap();
-        let status = child.wait().unwrap();
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(stderr).unwrap(), "mkey: stopping\n");
+        assert!(!json.exists(), "an interrupted run left a report");
         assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");
         assert_eq!(pages(), before);
     }

@@ -121,10 +121,10 @@ impl ReserveError {
                 format!("boot with hugepagesz={}K", page_size / 1024)
             }
             Self::Refused { path, pages, .. } => {
-                format!("as root: echo {pages} > {}", path.display())
+                format!("echo {pages} | sudo tee {}", path.display())
             }
-            Self::Short { .. } => "as root: echo 1 > /proc/sys/vm/compact_memory; \
-                                   or reserve at boot (hugepages=N)"
+            Self::Short { .. } => "echo 1 | sudo tee /proc/sys/vm/compact_memory   \
+                                   # or reserve at boot: hugepages=N"
                 .to_owned(),
         }
     }

@@ -13,6 +13,7 @@ use crate::mapping::{Mapping, PageKind};
 use crate::numa::{self, Binding};
 use crate::prefault::{self, PrefaultError};
 use std::fs;
+use std::ops::ControlFlow;
 
 /// Which rungs may serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,16 +124,16 @@ impl Reason {
                 let pages = total.saturating_add(needed.saturating_sub(*available));
                 let kib = page_size / 1024;
                 Some(format!(
-                    "as root: echo {pages} > \
+                    "echo {pages} | sudo tee \
                      /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"
                 ))
             }
             Self::NoSuchSize => Some("boot with hugepagesz= and hugepages= for this size".into()),
             Self::ThpOff { .. } => {
-                Some("as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled".into())
+                Some("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled".into())
             }
             Self::ThpNotGranted { .. } => {
-                Some("as root: echo 1 > /proc/sys/vm/compact_memory".into())
+                Some("echo 1 | sudo tee /proc/sys/vm/compact_memory".into())
             }
             Self::Prefault(_) => {
                 Some("raise memory.max and hugetlb.*.max of the control group".into())
@@ -170,7 +171,12 @@ pub fn obtain_prefaulted(
     progress: impl Fn(usize, usize) + Sync,
 ) -> Result<Obtained, LadderError> {
     climb(request, |mapping| {
-        prefault::prefault(mapping, threads, &progress).map_err(Reason::Prefault)?;
+        let told = |done, total| {
+            progress(done, total);
+            ControlFlow::Continue(())
+        };
+        // Never told to stop, it comes back when all is done.
+        let _ = prefault::prefault(mapping, threads, told).map_err(Reason::Prefault)?;
         if mapping.page_kind() == PageKind::Thp {
             verify_thp(mapping.range())?;
         }

@@ -6,6 +6,18 @@ use crate::error::OsError;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
+/// [`RAISE_MEMLOCK`] as a literal, for texts put together at compile time.
+macro_rules! raise_memlock {
+    () => {
+        "sudo prlimit --pid $$ --memlock=unlimited   # container: docker run --ulimit memlock=-1"
+    };
+}
+pub(crate) use raise_memlock;
+
+/// The command by which more memory may be locked: in this shell, or in a container. As shells
+/// take it when it is copied as a whole.
+pub const RAISE_MEMLOCK: &str = raise_memlock!();
+
 /// RLIMIT_MEMLOCK in bytes; `None` is "unlimited".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memlock {

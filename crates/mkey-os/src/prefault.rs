@@ -4,7 +4,7 @@ use crate::copy;
 use crate::error::{Errno, OsError};
 use crate::mapping::{Mapping, PageKind};
 use rustix::mm::Advice;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -23,15 +23,16 @@ pub struct PrefaultError {
 }
 
 /// Makes every page of `mapping` present and writable, by `threads` threads (at least one).
-/// `progress` is told (bytes done, bytes in all) after each part, from any of the threads.
+/// `progress` is told (bytes done, bytes in all) after each part, from any of the threads; once it
+/// answers `Break`, no further part is begun, and `Break` is handed on unless all was done.
 ///
 /// # Errors
 /// The first [`PrefaultError`]; other parts may have been brought in.
 pub fn prefault(
     mapping: &Mapping,
     threads: usize,
-    progress: impl Fn(usize, usize) + Sync,
-) -> Result<(), PrefaultError> {
+    progress: impl Fn(usize, usize) -> ControlFlow<()> + Sync,
+) -> Result<ControlFlow<()>, PrefaultError> {
     /// Large enough that a system call does not matter, small enough that threads share well.
     const PART: usize = 8 << 20;
     let part = mapping.page_kind().size().max(PART);
@@ -39,10 +40,10 @@ pub fn prefault(
     let total = mapping.len();
     let next = AtomicUsize::new(0);
     let done = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
+    let stopped = AtomicBool::new(false);
     let failure = Mutex::new(None);
     let work = || {
-        while !failed.load(Ordering::Relaxed) {
+        while !stopped.load(Ordering::Relaxed) {
             let offset = next.fetch_add(part, Ordering::Relaxed);
             if offset >= total {
                 break;
@@ -54,10 +55,12 @@ pub fn prefault(
             match unsafe { populate_write(addr..addr + len) } {
                 Ok(()) => {
                     let before = done.fetch_add(len, Ordering::Relaxed);
-                    progress(before + len, total);
+                    if progress(before + len, total).is_break() {
+                        stopped.store(true, Ordering::Relaxed);
+                    }
                 }
                 Err(source) => {
-                    failed.store(true, Ordering::Relaxed);
+                    stopped.store(true, Ordering::Relaxed);
                     let mut slot = failure.lock().unwrap_or_else(|e| e.into_inner());
                     slot.get_or_insert(PrefaultError { addr, len, source });
                 }
@@ -74,7 +77,11 @@ pub fn prefault(
         work();
     });
     let failure = failure.into_inner().unwrap_or_else(|e| e.into_inner());
-    failure.map_or(Ok(()), Err)
+    match failure {
+        Some(failure) => Err(failure),
+        None if done.into_inner() < total => Ok(ControlFlow::Break(())),
+        None => Ok(ControlFlow::Continue(())),
+    }
 }
 
 /// Makes the pages of `range` present and writable; on kernels before 5.14 by touching them.
@@ -134,11 +141,12 @@ mod tests {
     fn progress_reaches_the_total_and_all_pages_are_in() {
         let mapping = Mapping::new(20 << 20, PageKind::Base).unwrap();
         let last = AtomicUsize::new(0);
-        prefault(&mapping, 3, |done, total| {
+        let end = prefault(&mapping, 3, |done, total| {
             assert_eq!(total, 20 << 20);
             last.fetch_max(done, Ordering::Relaxed);
-        })
-        .unwrap();
+            ControlFlow::Continue(())
+        });
+        assert_eq!(end, Ok(ControlFlow::Continue(())));
         assert_eq!(last.into_inner(), 20 << 20);
         let mut present = vec![0u8; mapping.len() / 4096];
         // SAFETY: one byte per page of the mapping.
@@ -146,6 +154,25 @@ mod tests {
             unsafe { libc::mincore(mapping.as_ptr().cast(), mapping.len(), present.as_mut_ptr()) };
         assert_eq!(rc, 0);
         assert!(present.iter().all(|&p| p & 1 == 1));
+    }
+
+    #[test]
+    fn a_break_leaves_the_parts_that_were_not_begun() {
+        let mapping = Mapping::new(64 << 20, PageKind::Base).unwrap();
+        let told = AtomicUsize::new(0);
+        let end = prefault(&mapping, 1, |_, _| {
+            told.fetch_add(1, Ordering::Relaxed);
+            ControlFlow::Break(())
+        });
+        assert_eq!(end, Ok(ControlFlow::Break(())));
+        assert_eq!(told.into_inner(), 1);
+        let mut present = vec![0u8; mapping.len() / 4096];
+        // SAFETY: one byte per page of the mapping.
+        let rc =
+            unsafe { libc::mincore(mapping.as_ptr().cast(), mapping.len(), present.as_mut_ptr()) };
+        assert_eq!(rc, 0);
+        assert_eq!(present.first().map(|&p| p & 1), Some(1));
+        assert_eq!(present.last().map(|&p| p & 1), Some(0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
 use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
-use crate::options::SoftOptions;
+use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
 use crate::receive::{MAX_SGE, Srq};
 use crate::refusals::RefusalLog;
@@ -92,6 +92,13 @@ impl SoftDevice {
     /// The device's time.
     pub fn now(&self) -> Duration {
         self.core.timers.now()
+    }
+
+    /// The pin mode that has held the most spans so far, those let go included; the one asked for
+    /// before the first.
+    pub fn pin_mode(&self) -> PinMode {
+        let pinner = &self.core.registrations.pinner;
+        pinner.stats().usual().unwrap_or_else(|| pinner.strongest())
     }
 
     fn find<T: Clone>(

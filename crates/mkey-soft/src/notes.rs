@@ -10,6 +10,15 @@ pub(crate) fn notes(core: &Core) -> Vec<String> {
         let mend = refusal.mend().map(|mend| format!("; to allow it: {mend}")).unwrap_or_default();
         notes.push(format!("pinning fell back: {refusal}{mend}"));
     }
+    let asked = core.registrations.pinner.strongest();
+    for mode in PinMode::ALL.into_iter().filter(|&mode| mode > asked) {
+        match stats.ever(mode) {
+            0 => {}
+            spans => notes.push(format!(
+                "pin mode {asked} was asked for; held by {mode} instead: {spans} spans"
+            )),
+        }
+    }
     let weakest = stats.weakest().max(core.registrations.pinner.strongest());
     if let Some(words) = weakest.not_guaranteed() {
         notes.push(format!("pin mode {weakest}: {words}"));

@@ -151,6 +151,8 @@ mod tests {
         let text = json(&sample::report()).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["schema"], 1);
+        assert_eq!(value["device"]["pin"], "kernel");
+        assert_eq!(value["device"]["pin_asked"], "kernel");
         let row = &value["rows"][0];
         assert_eq!(row["id"], "mr-4k");
         let figures = &row["outcome"]["measured"];
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(figures["register"]["command"], serde_json::Value::Null);
         assert_eq!(figures["bandwidth"]["percent_of_bare"], 97.0);
         let missing = &value["rows"][3]["outcome"]["not_measured"];
-        assert!(missing["command"].as_str().unwrap().starts_with("as root: echo 1 >"));
+        assert!(missing["command"].as_str().unwrap().starts_with("echo 1 | sudo tee "));
     }
 
     #[test]

@@ -5,10 +5,7 @@ use mkey_os::mapping::PageKind;
 
 use super::report::Missing;
 
-/// More memory may be locked: in this shell, or in a container. As shells take it when it is
-/// copied as a whole.
-pub const MEMLOCK: &str =
-    "sudo prlimit --pid $$ --memlock=unlimited   # container: docker run --ulimit memlock=-1";
+pub use mkey_os::limits::RAISE_MEMLOCK as MEMLOCK;
 
 /// The control group leaves more memory: a container, or a service.
 pub const CGROUP: &str = "docker run --memory 4g   # service: systemd-run -p MemoryMax=4G";

@@ -37,8 +37,10 @@ use args::BenchArgs;
 use error::RowError;
 use mkey_core::data_plane::DataPlane;
 use mkey_os::mapping::PageKind;
-use report::{DeviceFacts, IoShape, Machine, MemoryFacts, Report};
-use std::fs::OpenOptions;
+use report::{DeviceFacts, IoShape, Machine, MemoryFacts, Missing, Report};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::time::Instant;
 
 /// Bytes of one I/O.
@@ -59,11 +61,13 @@ pub fn run(args: &BenchArgs) -> Result<(), End> {
     check_outputs(args)?;
     let stop = stop::Stop::on_signals().map_err(End::failed)?;
     let device = device::open_software(args.pin.mode(), args.command_cost).map_err(End::failed)?;
-    let report = match measure_device(args, &*device, &stop) {
+    let mut report = match measure_device(args, &*device, &stop) {
         Ok(report) => report,
         Err(RowError::Stopped(signal)) => return Err(End::Signal(signal)),
         Err(error) => return Err(End::failed(error)),
     };
+    // What was asked for may have been refused: known only after the registrations.
+    device.pin_mode().name().clone_into(&mut report.device.pin);
     let to_stdout = |path: &std::path::PathBuf| export::is_stdout(path);
     if let Some(path) = &args.json {
         export::write(path, &export::json(&report)?)?;
@@ -88,13 +92,24 @@ fn check_outputs(args: &BenchArgs) -> Result<(), End> {
         return Err(End::Usage("only one of --json and --csv can be standard output".to_owned()));
     }
     for path in files {
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(|error| End::output(path.display(), &error))?;
+        check_output(path).map_err(|error| End::output(path.display(), &error))?;
     }
     Ok(())
+}
+
+/// Whether a file could be written. One that is there stays as it is, and none is left behind: an
+/// interrupted run has no report.
+fn check_output(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().append(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        opened => return opened.map(drop),
+    }
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => fs::remove_file(path),
+        // A symbolic link to a file that is still to be made.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn measure_device<D: DataPlane>(
@@ -104,6 +119,9 @@ fn measure_device<D: DataPlane>(
 ) -> Result<Report, RowError> {
     let start = Instant::now();
     let fit = memory::fit(args.memory, &memory::bounds());
+    if let Some(limit) = fit.limits.last() {
+        warn(&mut io::stderr(), args.memory, limit);
+    }
     let io =
         IoShape { bytes: IO_BYTES, working_set: WORKING_SET.min(fit.bytes), depth: link::MOST };
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -142,6 +160,7 @@ fn measure_device<D: DataPlane>(
             driver: capabilities.driver.clone(),
             software: capabilities.software,
             pin: args.pin.name().to_owned(),
+            pin_asked: args.pin.name().to_owned(),
             notes: device.notes(),
         },
         machine: Machine {
@@ -165,8 +184,44 @@ fn measure_device<D: DataPlane>(
     Ok(report)
 }
 
+/// Says, before the long measurement, that less memory is registered than was asked for.
+fn warn(out: &mut impl Write, asked: u64, limit: &Missing) {
+    let command = limit.command.as_ref().map_or(String::new(), |command| format!("\n  {command}"));
+    // If standard error is closed there is nobody to tell; the report says it again.
+    let _ = writeln!(out, "mkey: {} asked for: {}{command}", units::size(asked), limit.what);
+}
+
 fn cpu_model() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checking_an_output_makes_no_file_and_changes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        check_output(&path).unwrap();
+        assert!(!path.exists());
+        fs::write(&path, "earlier").unwrap();
+        check_output(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "earlier");
+        let nowhere = folder.path().join("none/run.json");
+        assert_eq!(check_output(&nowhere).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_cap_is_said_with_its_command() {
+        let mut out = Vec::new();
+        warn(&mut out, 1 << 30, &Missing::with("8 MiB may be locked: 6 MiB are registered", "do"));
+        let said = String::from_utf8(out).unwrap();
+        assert_eq!(
+            said,
+            "mkey: 1 GiB asked for: 8 MiB may be locked: 6 MiB are registered\n  do\n"
+        );
+    }
 }

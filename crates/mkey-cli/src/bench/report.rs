@@ -45,8 +45,10 @@ pub struct DeviceFacts {
     pub driver: String,
     /// Whether its figures are those of software.
     pub software: bool,
-    /// The pin mode asked for: kernel, mlock or none.
+    /// The pin mode that held the most spans: kernel, mlock or none.
     pub pin: String,
+    /// The pin mode asked for; `pin` is weaker where that was refused.
+    pub pin_asked: String,
     /// What it fell back to, a sentence each.
     pub notes: Vec<String>,
 }

@@ -59,6 +59,7 @@ pub fn report() -> Report {
             driver: "mkey software RNIC".to_owned(),
             software: true,
             pin: "kernel".to_owned(),
+            pin_asked: "kernel".to_owned(),
             notes: vec!["A note of the device.".to_owned()],
         },
         machine: Machine {
@@ -77,7 +78,7 @@ pub fn report() -> Report {
             Row {
                 outcome: Outcome::NotMeasured(Missing::with(
                     "1 GiB pages: 1 needed, 0 of 0 available (Cannot allocate memory)",
-                    "as root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+                    "echo 1 | sudo tee /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
                 )),
                 ..row("mr-1g", "MR", "1 GiB", Figures::default())
             },

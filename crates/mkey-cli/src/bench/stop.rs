@@ -2,12 +2,16 @@
 
 use super::error::{Result, RowError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Whether a signal asked to stop.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicUsize>);
+pub struct Stop {
+    signal: Arc<AtomicUsize>,
+    said: Arc<AtomicBool>,
+}
 
 impl Stop {
     /// Takes SIGINT, SIGTERM and SIGHUP from now on: the first one asks to stop.
@@ -18,7 +22,7 @@ impl Stop {
         let stop = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let number = usize::try_from(signal).unwrap_or_default();
-            signal_hook::flag::register_usize(signal, Arc::clone(&stop.0), number)?;
+            signal_hook::flag::register_usize(signal, Arc::clone(&stop.signal), number)?;
         }
         Ok(stop)
     }
@@ -26,23 +30,35 @@ impl Stop {
     /// As if this signal had come.
     #[cfg(test)]
     pub fn by(signal: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(signal)))
+        Self { signal: Arc::new(AtomicUsize::new(signal)), ..Self::default() }
     }
 
     /// As if this signal came now.
     #[cfg(test)]
     pub fn ask(&self, signal: usize) {
-        self.0.store(signal, Ordering::Relaxed);
+        self.signal.store(signal, Ordering::Relaxed);
     }
 
-    /// Whether to go on.
+    /// Whether to go on; the first time that it is not, standard error is told.
     ///
     /// # Errors
     /// `Stopped` once a signal came.
     pub fn check(&self) -> Result<()> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.signal.load(Ordering::Relaxed) {
             0 => Ok(()),
-            signal => Err(RowError::Stopped(i32::try_from(signal).unwrap_or(SIGINT))),
+            signal => {
+                if !self.said.swap(true, Ordering::Relaxed) {
+                    say(&mut io::stderr(), io::stderr().is_terminal());
+                }
+                Err(RowError::Stopped(i32::try_from(signal).unwrap_or(SIGINT)))
+            }
         }
     }
+}
+
+/// Giving memory back takes a while. On a terminal the progress bar stands in the line.
+fn say(out: &mut impl Write, terminal: bool) {
+    let start = if terminal { "\n" } else { "" };
+    // If standard error is closed there is nobody to tell.
+    let _ = writeln!(out, "{start}mkey: stopping");
 }

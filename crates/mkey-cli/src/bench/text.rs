@@ -49,9 +49,14 @@ fn head(out: &mut String, report: &Report) {
         1 => "1 core".to_owned(),
         cores => format!("{cores} cores"),
     };
+    let asked = if report.device.pin == report.device.pin_asked {
+        String::new()
+    } else {
+        format!(" ({} asked)", report.device.pin_asked)
+    };
     let _ = writeln!(
         out,
-        "mkey {} bench: {} ({}), pin {}; {cpu}, {cores}, Linux {}; {:.0} s",
+        "mkey {} bench: {} ({}), pin {}{asked}; {cpu}, {cores}, Linux {}; {:.0} s",
         report.mkey,
         report.device.name,
         report.device.driver,
@@ -309,7 +314,7 @@ MR                4 KiB     300ms  18.0ms  500ns  318ms    2.90ms        -      
 MR                THP       300ms   500us  500ns  301ms    2.90ms        -       -     97 %   3.30us
 MR                2 MiB     300ms   460us  500ns  300ms    2.90ms        -       -     97 %   3.30us
 MR                1 GiB  not measured: 1 GiB pages: 1 needed, 0 of 0 available (Cannot allocate memory)
-                         as root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages
+                         echo 1 | sudo tee /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages
 MR for each I/O   4 KiB         -       -      -      -         -   2.10us  3.15us     97 %   3.30us
 FRMR pool         2 MiB     300ms   460us  500ns  300ms    2.90ms   90.0ns   135ns     97 %   3.30us
 MW type 2         2 MiB     300ms   460us  500ns  300ms    2.90ms   80.0ns   120ns     97 %   3.30us
@@ -317,6 +322,14 @@ ODP, first touch  4 KiB         -       -  900ns  900ns    2.90ms   1.90us  2.85
 ODP, warm         4 KiB         -       -  900ns  900ns    2.90ms   95.0ns   142ns     97 %   3.30us
 ";
         assert_eq!(strategies(&sample::report()), expected);
+    }
+
+    #[test]
+    fn the_head_names_the_pin_mode_that_held_and_the_one_asked_for() {
+        let mut report = sample::report();
+        assert!(super::report(&report).contains("), pin kernel; "));
+        report.device.pin = "mlock".to_owned();
+        assert!(super::report(&report).contains("), pin mlock (kernel asked); "));
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub enum EventKind {
 
 /// Events are not to be had in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no unmap events: {source}; stale registrations are not detected here")]
+#[error("no unmap events: {source}")]
 pub struct Unavailable {
     /// The call that was refused.
     #[source]
@@ -84,9 +84,9 @@ impl Unavailable {
     pub fn mend(&self) -> &'static str {
         match self.source.errno {
             Errno::PERM | Errno::ACCESS => {
-                "in a container allow userfaultfd (docker run --security-opt seccomp=FILE, or \
-                 --device /dev/userfaultfd); before Linux 5.11 as root: sysctl \
-                 vm.unprivileged_userfaultfd=1"
+                "sudo sysctl vm.unprivileged_userfaultfd=1   # before Linux 5.11; container: \
+                 docker run --security-opt seccomp=unconfined (or a profile that allows \
+                 userfaultfd, or --device /dev/userfaultfd)"
             }
             Errno::NOSYS | Errno::INVAL => {
                 "use a kernel with CONFIG_USERFAULTFD and write-protect mode (5.7 or later)"

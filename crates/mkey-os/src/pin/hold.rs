@@ -96,9 +96,7 @@ impl State {
     }
 
     pub(super) fn count(&mut self, mode: PinMode, bytes: usize) {
-        let live = self.stats.live_mut(mode);
-        live.spans += 1;
-        live.bytes = live.bytes.saturating_add(bytes as u64);
+        self.stats.count(mode, bytes);
     }
 
     pub(super) fn uncount(&mut self, mode: PinMode, bytes: usize) {

@@ -1,6 +1,7 @@
 //! Pin modes, what was pinned how, and why not better.
 
 use crate::error::Errno;
+use crate::limits::raise_memlock;
 use std::fmt;
 use std::str::FromStr;
 
@@ -128,17 +129,20 @@ impl Refusal {
     pub fn mend(&self) -> Option<&'static str> {
         match (self.mode, self.errno) {
             (PinMode::Kernel, Errno::PERM | Errno::ACCESS) => Some(
-                "as root: sysctl kernel.io_uring_disabled=0; in a container allow io_uring_setup, \
-                 io_uring_enter and io_uring_register (docker run --security-opt seccomp=FILE)",
+                "sudo sysctl kernel.io_uring_disabled=0   # container: docker run --security-opt \
+                 seccomp=unconfined (or a profile that allows io_uring_setup, io_uring_enter and \
+                 io_uring_register)",
             ),
             (PinMode::Kernel, Errno::NOSYS | Errno::INVAL) => {
                 Some("use a kernel with io_uring (5.19 or later)")
             }
-            (PinMode::Kernel | PinMode::Mlock, Errno::NOMEM | Errno::PERM | Errno::AGAIN) => Some(
-                "ulimit -l unlimited (docker run --ulimit memlock=-1; systemd \
-                 LimitMEMLOCK=infinity), or give CAP_IPC_LOCK; with many small spans locked, as \
-                 root: sysctl vm.max_map_count=1048576",
-            ),
+            (PinMode::Kernel | PinMode::Mlock, Errno::NOMEM | Errno::PERM | Errno::AGAIN) => {
+                Some(concat!(
+                    raise_memlock!(),
+                    "; service: LimitMEMLOCK=infinity, or CAP_IPC_LOCK; with many small spans \
+                     locked: sudo sysctl vm.max_map_count=1048576"
+                ))
+            }
             (PinMode::Kernel, Errno::MFILE) => Some("ulimit -n, higher"),
             _ => None,
         }
@@ -160,6 +164,8 @@ pub struct PinStats {
     pub mlock: Live,
     /// Not held, though asked for.
     pub none: Live,
+    /// Spans ever held, by mode: kernel, mlock, none.
+    pub(super) ever: [u64; 3],
     /// Pins that found all their pages in a live span and cost no system call.
     pub shared: u64,
     /// Why modes were passed over.
@@ -176,6 +182,34 @@ impl PinStats {
         }
     }
 
+    /// How many spans a mode has held so far, those let go included.
+    pub fn ever(&self, mode: PinMode) -> u64 {
+        let [kernel, mlock, none] = self.ever;
+        match mode {
+            PinMode::Kernel => kernel,
+            PinMode::Mlock => mlock,
+            PinMode::None => none,
+        }
+    }
+
+    /// The mode that has held the most spans so far, the weaker of two alike; `None` before the
+    /// first.
+    pub fn usual(&self) -> Option<PinMode> {
+        PinMode::ALL.into_iter().filter(|&m| self.ever(m) > 0).max_by_key(|&m| self.ever(m))
+    }
+
+    pub(super) fn count(&mut self, mode: PinMode, bytes: usize) {
+        let [kernel, mlock, none] = &mut self.ever;
+        *match mode {
+            PinMode::Kernel => kernel,
+            PinMode::Mlock => mlock,
+            PinMode::None => none,
+        } += 1;
+        let live = self.live_mut(mode);
+        live.spans += 1;
+        live.bytes = live.bytes.saturating_add(bytes as u64);
+    }
+
     pub(super) fn live_mut(&mut self, mode: PinMode) -> &mut Live {
         match mode {
             PinMode::Kernel => &mut self.kernel,
@@ -190,5 +224,23 @@ impl PinStats {
             Some(refusal) => refusal.spans += 1,
             None => self.refusals.push(Refusal { mode, errno, spans: 1 }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_mode_is_that_of_most_spans_even_when_they_are_let_go() {
+        let mut stats = PinStats::default();
+        assert_eq!(stats.usual(), None);
+        stats.count(PinMode::Kernel, 4096);
+        assert_eq!(stats.usual(), Some(PinMode::Kernel));
+        stats.count(PinMode::Mlock, 4096);
+        stats.count(PinMode::Mlock, 4096);
+        stats.mlock = Live::default();
+        assert_eq!(stats.usual(), Some(PinMode::Mlock));
+        assert_eq!((stats.ever(PinMode::Kernel), stats.ever(PinMode::Mlock)), (1, 2));
     }
 }

@@ -27,6 +27,7 @@ use mkey_core::work::RemoteAddr;
 use mkey_os::ladder::{self, Pages, Request};
 use mkey_os::mapping::PageKind;
 use mkey_os::prefault;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// What the peer's buffer is filled with.
@@ -111,14 +112,23 @@ impl<D: DataPlane> Context<'_, D> {
     /// Brings all of an arena in; checks that transparent huge pages are huge.
     ///
     /// # Errors
-    /// `Missing` with the reason and the command that would mend it.
+    /// `Stopped`; `Missing` with the reason and the command that would mend it.
     pub fn prefault(&self, arena: &Arena) -> Result<()> {
         let mapping = arena.mapping();
-        let progress = |done: usize, all: usize| self.progress.part(done as u64, all as u64);
-        prefault::prefault(mapping, self.threads, progress).map_err(|error| {
+        let progress = |done: usize, all: usize| {
+            self.progress.part(done as u64, all as u64);
+            match self.stop.check() {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let end = prefault::prefault(mapping, self.threads, progress).map_err(|error| {
             let reason = ladder::Reason::Prefault(error);
             RowError::Missing(Missing { command: reason.mend(), what: reason.to_string() })
         })?;
+        if end.is_break() {
+            self.stop.check()?;
+        }
         if mapping.page_kind() == PageKind::Thp {
             let (huge, checked) = (mapping.huge_bytes()?, mapping.len());
             if huge < checked {

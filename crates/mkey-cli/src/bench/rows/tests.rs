@@ -185,3 +185,24 @@ fn a_signal_stops_a_pass_over_the_working_set_in_its_midst() {
     // Of the four calls of one pass.
     assert_eq!(strategy.calls, 1);
 }
+
+#[test]
+fn a_signal_stops_a_prefault_between_its_parts() {
+    let io = IoShape { bytes: 64 << 10, working_set: 2 << 20, depth: 8 };
+    let (device, stop) = (Fake::new(), Stop::by(2));
+    let source = Arena::map(io.bytes, PageKind::Base).unwrap();
+    let memory = Arena::map(64 << 20, PageKind::Base).unwrap();
+    let progress = Progress::new(1);
+    let context = Context {
+        device: &device,
+        source: &source,
+        memory: 64 << 20,
+        io,
+        threads: 1,
+        clock: Duration::from_nanos(25),
+        stop: &stop,
+        progress: &progress,
+    };
+    let outcome = context.prefault(&memory);
+    assert!(matches!(outcome, Err(RowError::Stopped(2))), "{outcome:?}");
+}
