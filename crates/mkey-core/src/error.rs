@@ -133,7 +133,7 @@ pub enum Reason {
     },
     /// The locked-memory limit does not allow it (R-REG-09).
     #[error(
-        "{needed} bytes more would pass the locked-memory limit: {limit} bytes, {used} in use; raise RLIMIT_MEMLOCK (ulimit -l) or grant CAP_IPC_LOCK"
+        "{needed} bytes more would pass the locked-memory limit: {limit} bytes, {used} in use; raise RLIMIT_MEMLOCK (prlimit) or grant CAP_IPC_LOCK"
     )]
     MemlockLimit {
         /// Bytes asked for, whole 4 KiB pages.
@@ -145,7 +145,7 @@ pub enum Reason {
     },
     /// The process may not lock memory at all (R-REG-09).
     #[error(
-        "the process may not lock memory: RLIMIT_MEMLOCK is 0 and CAP_IPC_LOCK is absent; raise the one (ulimit -l) or grant the other"
+        "the process may not lock memory: RLIMIT_MEMLOCK is 0 and CAP_IPC_LOCK is absent; raise the one (prlimit) or grant the other"
     )]
     MemlockForbidden,
     /// No more objects of this kind.
