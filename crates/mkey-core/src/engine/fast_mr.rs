@@ -140,6 +140,11 @@ impl Engine {
             return Err(ManageRefusal::Busy { key });
         }
         let link = Link::unpack(entry.link());
+        if what.entries.is_empty() || what.entries.len() > link.detail as usize {
+            let given = what.entries.len();
+            entry.meta.store(meta.0, Ordering::Release);
+            return Err(ManageRefusal::Entries { given, most: link.detail });
+        }
         let written = self.write_list(by, what, link).and_then(|(length, counts)| {
             if wraps(what.iova.0, length) {
                 self.release_list(link, counts);
@@ -170,10 +175,6 @@ impl Engine {
         what: &RegMr<'_>,
         link: Link,
     ) -> Result<(u64, u64), ManageRefusal> {
-        if what.entries.is_empty() || what.entries.len() > link.detail as usize {
-            let given = what.entries.len();
-            return Err(ManageRefusal::Entries { given, most: link.detail });
-        }
         let list = self.runs.words(link.run);
         let slots_of_held = link.detail as usize * STRIDE;
         let writes = what.rights.intersects(Rights::NEED_WRITABLE);
