@@ -66,6 +66,12 @@ impl Bed {
     }
 }
 
+/// A peer's read of 8 bytes.
+fn read_of(mr: Registered, at: u64) -> Access {
+    let (address, want) = (IoAddr(at), Want::RemoteRead);
+    Access { key: mr.rkey.0, pd: PD, qp: QP.qp, address, length: 8, want }
+}
+
 #[test]
 fn a_region_serves_and_ends() {
     let mut bed = Bed::new();
@@ -87,14 +93,7 @@ fn a_running_access_keeps_revocation_pending() {
     let bed = Bed::new();
     let mr = bed.region(0x10000, 4096);
     let mut other = bed.engine.executors().enter().unwrap();
-    let access = Access {
-        key: mr.rkey.0,
-        pd: PD,
-        qp: QP.qp,
-        address: IoAddr(0x10000),
-        length: 8,
-        want: Want::RemoteRead,
-    };
+    let access = read_of(mr, 0x10000);
     let guard = bed.engine.open(&mut other.source, &access).unwrap();
     let mut change = bed.engine.deregister(mr.id).unwrap();
     assert_eq!(bed.engine.finish(&mut change), Progress::Pending);
@@ -221,14 +220,7 @@ fn a_pause_stops_new_accesses_and_a_drain_waits_for_running_ones() {
     let mr = bed.region(0x10000, 4096);
     let executors = bed.engine.executors().clone();
     let mut other = executors.enter().unwrap();
-    let access = Access {
-        key: mr.rkey.0,
-        pd: PD,
-        qp: QP.qp,
-        address: IoAddr(0x10000),
-        length: 8,
-        want: Want::RemoteRead,
-    };
+    let access = read_of(mr, 0x10000);
     let mut running = bed.engine.open(&mut other.target, &access).ok();
     executors.pause();
     let mut waited = 0;
