@@ -19,7 +19,7 @@ mod wait;
 pub(crate) use gate::Connection;
 pub(crate) use responder::settle;
 
-use crate::completion::{Cq, CreditOf};
+use crate::completion::Cq;
 use crate::core::Core;
 use crate::object::{PdUse, Use};
 use crate::receive::{Receive, Srq};
@@ -178,14 +178,6 @@ impl Qp {
     #[cold]
     fn overran(&self, cq: &Arc<Cq>, after: &mut After) {
         after.later().overrun.push((self.core.clone(), cq.clone()));
-    }
-
-    /// Adds a completion of the send queue.
-    #[inline]
-    fn complete_send(&self, completion: &Completion, credit: CreditOf, after: &mut After) {
-        if self.send_cq.push(completion, Some(credit), false).is_err() {
-            self.overran(&self.send_cq, after);
-        }
     }
 
     /// Adds a completion of the receive queue. Errors count as solicited.

@@ -275,8 +275,16 @@ impl Qp {
                 byte_len: bytes,
                 ..self.bare(wr.wr_id, WcStatus::Success, opcode(&wr.op))
             };
-            let credit = CreditOf { account: sq.account, done: sq.finished };
-            self.complete_send(&completion, credit, after);
+            self.complete_send(sq, &completion, after);
+        }
+    }
+
+    /// Adds a completion of the send queue, which gives its slots back when it is polled.
+    #[inline]
+    fn complete_send(&self, sq: &Sq, completion: &Completion, after: &mut After) {
+        let credit = CreditOf { account: sq.account, done: sq.finished };
+        if self.send_cq.push(completion, Some(credit), false).is_err() {
+            self.overran(&self.send_cq, after);
         }
     }
 
@@ -292,8 +300,7 @@ impl Qp {
         sq.tries = None;
         sq.finished = sq.finished.wrapping_add(1);
         let completion = Completion { vendor_err, ..self.bare(wr.wr_id, status, opcode(&wr.op)) };
-        let credit = CreditOf { account: sq.account, done: sq.finished };
-        self.complete_send(&completion, credit, after);
+        self.complete_send(sq, &completion, after);
     }
 
     /// The head has failed, and the send queue with it: an RC queue pair goes to ERR, another one
