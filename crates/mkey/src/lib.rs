@@ -8,6 +8,7 @@
 //!   bytes, while nobody else can reach it.
 //! * [`Access`], [`PeerAccess`]: rights that can not be wrong. [`RemoteKey`]: what a peer gets.
 //! * [`Work`], [`Recv`]: work requests, which keep what they name until their completion is seen.
+//! * `testing` (feature of that name): what programs test their own use of all this with.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -27,6 +28,8 @@ mod qp;
 mod remote;
 mod slice;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod work;
 
 pub use access::{Access, PeerAccess};
@@ -43,7 +46,7 @@ pub use work::{Recv, Work};
 pub use mkey_core::address::{HostAddr, IoAddr};
 pub use mkey_core::data_plane::PostError;
 pub use mkey_core::device::{Advice, Capabilities, OdpStats, PortInfo};
-pub use mkey_core::error::{Code, Error, Reason, Result};
+pub use mkey_core::error::{Code, Error, Object, Reason, Result};
 pub use mkey_core::key::{Key, Lkey, Rkey};
 pub use mkey_core::queue_pair::{QpKind, QpState};
 pub use mkey_core::rights::Rights;

@@ -1,0 +1,282 @@
+//! A device's data plane, with faults.
+
+use crate::plane::{CqPlane, Plane, QpPlane};
+use crate::sync::lock;
+use crate::testing::faults::{Call, Faults, Late, WorkFault};
+use event_listener::Event;
+use mkey_core::address::IoAddr;
+use mkey_core::data_plane::PostError;
+use mkey_core::device::{Device, QpHandle};
+use mkey_core::error::Result;
+use mkey_core::key::{Key, Lkey, Rkey};
+use mkey_core::queue_pair::{QpModify, QpState};
+use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::work::{
+    BindMw, Completion, Payload, RecvWr, RegMr, RemoteAddr, SendOp, SendWr, Sge,
+};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A key that names nothing: index 0 is never handed out.
+const NOTHING: Key = Key(0);
+/// A local entry that no device takes.
+const NOWHERE: [Sge; 1] = [Sge { address: IoAddr(0), length: 1, lkey: Lkey(NOTHING) }];
+/// Completions taken from the device at a time.
+const BATCH: usize = 32;
+
+/// A queue pair some of whose work goes wrong.
+#[derive(Debug)]
+pub(crate) struct FaultyQp {
+    inner: QpPlane,
+    handle: QpHandle,
+    control: Arc<dyn Device>,
+    faults: Faults,
+}
+
+impl FaultyQp {
+    pub(crate) fn new(
+        inner: QpPlane,
+        handle: QpHandle,
+        control: &Arc<dyn Device>,
+        faults: &Faults,
+    ) -> Self {
+        Self { inner, handle, control: control.clone(), faults: faults.clone() }
+    }
+
+    pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> std::result::Result<(), PostError> {
+        let mut posted = 0;
+        let mut rest = Vec::with_capacity(chain.len());
+        for wr in chain {
+            let call = format_args!("wr_id {:#x}", wr.wr_id);
+            if let Err(error) = self.faults.allow(Call::PostSend, call) {
+                self.post(&mut rest, &mut posted)?;
+                return Err(PostError { posted, error });
+            }
+            match self.faults.of_work(opcode(&wr.op)) {
+                Some(WorkFault::Fail) => rest.push(bound_to_fail(wr)),
+                Some(WorkFault::Break) => {
+                    self.post(&mut rest, &mut posted)?;
+                    let change = QpModify { state: Some(QpState::Err), ..QpModify::default() };
+                    // It may be past that already.
+                    let _ = self.control.modify_qp(self.handle, &change);
+                    rest.push(*wr);
+                }
+                None => rest.push(*wr),
+            }
+        }
+        self.post(&mut rest, &mut posted)?;
+        self.faults.look();
+        Ok(())
+    }
+
+    /// Posts what has come together; `posted` counts.
+    fn post(
+        &self,
+        chain: &mut Vec<SendWr<'_>>,
+        posted: &mut usize,
+    ) -> std::result::Result<(), PostError> {
+        let before = *posted;
+        let done = self.inner.post_send(chain);
+        done.map_err(|error| PostError { posted: before + error.posted, ..error })?;
+        *posted += chain.len();
+        chain.clear();
+        Ok(())
+    }
+
+    pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> std::result::Result<(), PostError> {
+        for (sound, wr) in chain.iter().enumerate() {
+            let call = format_args!("wr_id {:#x}", wr.wr_id);
+            if let Err(error) = self.faults.allow(Call::PostRecv, call) {
+                let before = chain.get(..sound).unwrap_or(chain);
+                self.inner.post_recv(before)?;
+                return Err(PostError { posted: sound, error });
+            }
+        }
+        self.inner.post_recv(chain)
+    }
+}
+
+/// The same work, naming a key that names nothing.
+fn bound_to_fail<'a>(wr: &SendWr<'a>) -> SendWr<'a> {
+    let nothing = |remote: RemoteAddr| RemoteAddr { rkey: Rkey(NOTHING), ..remote };
+    let empty = match wr.payload {
+        Payload::Sges(sges) => sges.iter().all(|sge| sge.length == 0),
+        Payload::Inline(bytes) => bytes.is_empty(),
+    };
+    let nowhere = Payload::Sges(&NOWHERE);
+    // No key is looked at for no bytes (R-RA-11).
+    let payload = if empty { nowhere } else { wr.payload };
+    let (op, payload) = match wr.op {
+        SendOp::Write(remote) => (SendOp::Write(nothing(remote)), payload),
+        SendOp::WriteImm(remote, imm) => (SendOp::WriteImm(nothing(remote), imm), payload),
+        SendOp::Read(remote) => (SendOp::Read(nothing(remote)), payload),
+        SendOp::FetchAdd { remote, add } => {
+            (SendOp::FetchAdd { remote: nothing(remote), add }, payload)
+        }
+        SendOp::CompareSwap { remote, compare, swap } => {
+            (SendOp::CompareSwap { remote: nothing(remote), compare, swap }, payload)
+        }
+        SendOp::BindMw(bind) => (SendOp::BindMw(BindMw { mr: Lkey(NOTHING), ..bind }), wr.payload),
+        SendOp::BindMw1(bind) => {
+            (SendOp::BindMw1(BindMw { mr: Lkey(NOTHING), ..bind }), wr.payload)
+        }
+        SendOp::LocalInv(_) => (SendOp::LocalInv(NOTHING), wr.payload),
+        SendOp::RegMr(reg) => (SendOp::RegMr(RegMr { entries: &NOWHERE, ..reg }), wr.payload),
+        op => (op, nowhere),
+    };
+    SendWr { op, payload, ..*wr }
+}
+
+fn opcode(op: &SendOp<'_>) -> WcOpcode {
+    match op {
+        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
+        SendOp::Read(_) => WcOpcode::RdmaRead,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+        SendOp::BindMw(_) | SendOp::BindMw1(_) => WcOpcode::BindMw,
+        SendOp::LocalInv(_) => WcOpcode::LocalInv,
+        SendOp::RegMr(_) => WcOpcode::RegMr,
+        _ => WcOpcode::Send,
+    }
+}
+
+/// A completion queue some of whose completions come late, or when their queue pair has ended.
+#[derive(Debug)]
+pub(crate) struct FaultyCq {
+    inner: CqPlane,
+    control: Arc<dyn Device>,
+    plane: Plane,
+    faults: Faults,
+    held: Mutex<VecDeque<Held>>,
+}
+
+/// A completion that the device has made.
+#[derive(Debug)]
+struct Held {
+    completion: Completion,
+    until: Until,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    Now,
+    Time(Duration),
+    Ended,
+}
+
+impl Held {
+    /// Completions of one queue come in order. The library's own numbers name it.
+    fn queue(&self) -> u64 {
+        self.completion.wr_id >> 32
+    }
+}
+
+impl FaultyCq {
+    pub(crate) fn new(
+        inner: CqPlane,
+        plane: &Plane,
+        control: &Arc<dyn Device>,
+        faults: &Faults,
+    ) -> Arc<Self> {
+        let (control, plane) = (control.clone(), plane.clone());
+        let held = Mutex::default();
+        let cq = Arc::new(Self { inner, control, plane, faults: faults.clone(), held });
+        faults.made_cq(&cq);
+        cq
+    }
+
+    pub(crate) fn wakes(&self, event: &Arc<Event>) {
+        self.faults.wakes(event);
+    }
+
+    pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        let mut held = lock(&self.held);
+        let now = self.plane.now();
+        let failed = self.take(&mut held, now).err();
+        let taken = self.give(&mut held, now, into);
+        match failed {
+            Some(error) if taken == 0 => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    pub(super) fn look(&self) {
+        // An overrun is told to who polls.
+        let _ = self.take(&mut lock(&self.held), self.plane.now());
+    }
+
+    pub(crate) fn request_notify(&self, solicited_only: bool) -> Result<()> {
+        self.inner.request_notify(solicited_only)
+    }
+
+    /// Takes all that the device has.
+    fn take(&self, held: &mut VecDeque<Held>, now: Duration) -> Result<()> {
+        loop {
+            let mut batch = [Completion::BLANK; BATCH];
+            let taken = self.inner.poll(&mut batch)?;
+            if taken == 0 {
+                return Ok(());
+            }
+            for &completion in batch.iter().take(taken) {
+                let late = match completion.status {
+                    WcStatus::Success => self.faults.of_completion(completion.opcode),
+                    _ => None,
+                };
+                let until = match late {
+                    None => Until::Now,
+                    Some(Late::Lost) => Until::Ended,
+                    Some(Late::By(by)) => {
+                        let at = now.saturating_add(by);
+                        self.faults.releases(at);
+                        Until::Time(at)
+                    }
+                };
+                held.push_back(Held { completion, until });
+            }
+        }
+    }
+
+    /// Gives what may be seen, in order.
+    fn give(&self, held: &mut VecDeque<Held>, now: Duration, into: &mut [Completion]) -> usize {
+        self.flush_ended(held);
+        let mut waiting = HashSet::new();
+        let mut places = into.iter_mut();
+        let mut given = 0;
+        held.retain(|held| {
+            let ready = match held.until {
+                Until::Now => true,
+                Until::Time(at) => now >= at,
+                Until::Ended => false,
+            };
+            if !ready || waiting.contains(&held.queue()) {
+                waiting.insert(held.queue());
+                return true;
+            }
+            let Some(place) = places.next() else { return true };
+            *place = held.completion;
+            given += 1;
+            false
+        });
+        given
+    }
+
+    /// What was lost on queue pairs that have ended since, and what came after that, is flushed.
+    fn flush_ended(&self, held: &mut VecDeque<Held>) {
+        let mut ended = HashSet::new();
+        for held in held.iter_mut() {
+            if held.until == Until::Ended && self.has_ended(held.completion.qp_num) {
+                ended.insert(held.queue());
+            }
+            if ended.contains(&held.queue()) {
+                held.until = Until::Now;
+                held.completion.status = WcStatus::WrFlushErr;
+            }
+        }
+    }
+
+    fn has_ended(&self, qp_num: u32) -> bool {
+        let Some(qp) = self.faults.qp(qp_num) else { return true };
+        !self.control.query_qp(qp).is_ok_and(|attr| attr.state == QpState::Rts)
+    }
+}
