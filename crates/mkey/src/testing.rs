@@ -19,7 +19,7 @@
 //! let key = target.remote_key(..)?;
 //! let refused =
 //!     pair.expect_refusal(|a, _| a.qp.post(&[Work::write_inline(b"overwritten", key)]));
-//! assert!(refused.to_string().contains("REMOTE_WRITE wanted"), "{refused}");
+//! assert!(refused.to_string().contains("remote write wanted"), "{refused}");
 //! drop(target);
 //! leaks.finish();
 //! # Ok(())

@@ -261,15 +261,18 @@ impl FaultyCq {
         given
     }
 
-    /// What was lost on queue pairs that have ended since, and what came after that, is flushed.
+    /// Nothing waits on queue pairs that have ended since; what was lost on them, and what came
+    /// after that, is flushed.
     fn flush_ended(&self, held: &mut VecDeque<Held>) {
-        let mut ended = HashSet::new();
+        let mut flushed = HashSet::new();
         for held in held.iter_mut() {
-            if held.until == Until::Ended && self.has_ended(held.completion.qp_num) {
-                ended.insert(held.queue());
-            }
-            if ended.contains(&held.queue()) {
+            if held.until != Until::Now && self.has_ended(held.completion.qp_num) {
+                if held.until == Until::Ended {
+                    flushed.insert(held.queue());
+                }
                 held.until = Until::Now;
+            }
+            if flushed.contains(&held.queue()) {
                 held.completion.status = WcStatus::WrFlushErr;
             }
         }

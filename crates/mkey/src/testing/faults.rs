@@ -221,7 +221,8 @@ impl Faults {
     }
 
     /// A good completion comes `by` later than it is there (as seen when work is posted, completions
-    /// are polled, or a pair's time passes); those of its queue that follow wait for it.
+    /// are polled, or a pair's time passes); those of its queue that follow wait for it. It comes
+    /// at once when the queue pair leaves RTS.
     pub fn delay(&self, what: impl Into<Option<WcOpcode>>, by: Duration, when: When) -> &Self {
         self.rule(Fault::Delay { what: what.into(), by }, when)
     }
