@@ -330,6 +330,8 @@ pub mod errno {
     pub const EINVAL: i32 = 22;
     pub const EOPNOTSUPP: i32 = 95;
     pub const ETIMEDOUT: i32 = 110;
+    /// The kernel's own "not supported", not meant for programs; some drivers let it out.
+    pub const ENOTSUPP: i32 = 524;
 }
 
 impl Reason {
@@ -414,6 +416,7 @@ impl fmt::Display for Errno {
             EINVAL => "EINVAL",
             EOPNOTSUPP => "EOPNOTSUPP",
             ETIMEDOUT => "ETIMEDOUT",
+            ENOTSUPP => "ENOTSUPP",
             other => return write!(f, "errno {other}"),
         };
         f.write_str(name)

@@ -5,6 +5,7 @@ use mkey::{
     Completion, Mr, Object, PeerAccess, QpState, Reason, Recv, Region, RemoteKey, WcOpcode,
     WcStatus, Work,
 };
+use mkey_core::device::MwKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -375,6 +376,29 @@ fn the_same_seed_gives_the_same_faults_and_nothing_leaks() {
     for rule in 0..6 {
         assert!(first.1.iter().any(|injected| injected.rule == rule), "rule {rule} never met");
     }
+}
+
+#[test]
+fn a_device_that_lacks_something_says_so_and_refuses_it() {
+    let faults = Faults::new(0);
+    faults.lack(|offers| (offers.window2, offers.max_fast_mr_entries) = (false, 0));
+    faults.lack(|offers| (offers.odp.explicit, offers.max_mr_size) = (false, 1 << 20));
+    let pair = Pair::builder().faults(&faults).connect().expect("connected");
+    let (device, pd) = (&pair.a.device, pair.a.pd.handle());
+    assert!(!device.capabilities().window2 && device.capabilities().window1);
+    let lacks = |error: mkey::Error| match error.reason {
+        Reason::Unsupported { capability } => capability.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let error = device.control().alloc_mw(pd, MwKind::Type2).expect_err("none");
+    assert_eq!(lacks(error), "type 2 memory windows");
+    let window = device.control().alloc_mw(pd, MwKind::Type1).expect("of type 1");
+    device.control().dealloc_mw(window.handle).expect("freed");
+    let error = device.control().alloc_fast_mr(pd, 4).expect_err("none");
+    assert_eq!(lacks(error), "fast registration");
+    let error = Mr::builder(&pair.a.pd).on_demand().register(region()).expect_err("none");
+    assert_eq!(lacks(error), "on-demand paging");
+    Mr::new(&pair.a.pd, Region::new(2 << 20).expect("memory")).expect_err("too long");
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use crate::testing::faults::{Call, Faults};
 use mkey_core::device::*;
-use mkey_core::error::Result;
+use mkey_core::error::{Error, Reason, Result};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpInit, QpModify};
+use mkey_core::rights::Rights;
 use mkey_core::work::Sge;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +14,23 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct FaultyControl {
     inner: Arc<dyn Device>,
+    /// What it offers: not all that the device does.
+    offers: Capabilities,
     faults: Faults,
 }
 
 impl FaultyControl {
-    pub(super) fn new(inner: Arc<dyn Device>, faults: Faults) -> Self {
-        Self { inner, faults }
+    pub(super) fn new(inner: Arc<dyn Device>, offers: Capabilities, faults: Faults) -> Self {
+        Self { inner, offers, faults }
     }
 
     fn allow(&self, call: Call, handle: u64) -> Result<()> {
         self.faults.allow(call, format_args!("handle {handle:#x}"))
     }
+}
+
+fn offered(verb: &'static str, has: bool, capability: Capability) -> Result<()> {
+    if has { Ok(()) } else { Err(Error::new(verb, "", Reason::Unsupported { capability })) }
 }
 
 impl Device for FaultyControl {
@@ -32,7 +39,7 @@ impl Device for FaultyControl {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.offers
     }
 
     fn port(&self) -> PortInfo {
@@ -52,6 +59,16 @@ impl Device for FaultyControl {
     unsafe fn reg_mr(&self, pd: PdHandle, spec: &MrSpec) -> Result<MrInfo> {
         let what = format_args!("{} bytes at {}, {}", spec.length, spec.address, spec.rights);
         self.faults.allow(Call::RegMr, what)?;
+        offered(
+            "reg_mr",
+            self.offers.odp.explicit || !spec.rights.contains(Rights::ON_DEMAND),
+            Capability::OnDemand,
+        )?;
+        if spec.length > self.offers.max_mr_size {
+            let (value, allowed) = (spec.length, "at most the device's max_mr_size");
+            let reason = Reason::Argument { what: "length", value, allowed };
+            return Err(Error::new("reg_mr", what, reason));
+        }
         // SAFETY: the caller's promise is handed on.
         unsafe { self.inner.reg_mr(pd, spec) }
     }
@@ -88,6 +105,11 @@ impl Device for FaultyControl {
 
     fn alloc_mw(&self, pd: PdHandle, kind: MwKind) -> Result<MwInfo> {
         self.allow(Call::AllocMw, pd.0)?;
+        let (has, capability) = match kind {
+            MwKind::Type1 => (self.offers.window1, Capability::Window1),
+            MwKind::Type2 => (self.offers.window2, Capability::Window2),
+        };
+        offered("alloc_mw", has, capability)?;
         self.inner.alloc_mw(pd, kind)
     }
 
@@ -98,6 +120,7 @@ impl Device for FaultyControl {
 
     fn alloc_fast_mr(&self, pd: PdHandle, max_entries: u32) -> Result<MrInfo> {
         self.allow(Call::AllocFastMr, pd.0)?;
+        offered("alloc_mr", self.offers.max_fast_mr_entries > 0, Capability::FastMr)?;
         self.inner.alloc_fast_mr(pd, max_entries)
     }
 

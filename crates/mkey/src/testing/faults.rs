@@ -6,7 +6,7 @@ use crate::sync::lock;
 use crate::testing::control::FaultyControl;
 use crate::testing::data::FaultyCq;
 use event_listener::Event;
-use mkey_core::device::QpHandle;
+use mkey_core::device::{Capabilities, QpHandle};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::status::WcOpcode;
 use std::collections::{BTreeSet, HashMap};
@@ -48,6 +48,7 @@ pub struct Faults {
 struct Inner {
     seed: u64,
     stopped: bool,
+    lack: Vec<Change>,
     rules: Vec<Rule>,
     injected: Vec<Injected>,
     /// Queue pairs by their number: completions name them so.
@@ -57,6 +58,9 @@ struct Inner {
     cqs: Vec<Weak<FaultyCq>>,
     waiters: Vec<Weak<Event>>,
 }
+
+/// Takes something away from what a device offers.
+type Change = Box<dyn Fn(&mut Capabilities) + Send>;
 
 struct Rule {
     fault: Fault,
@@ -192,6 +196,7 @@ impl Faults {
         let inner = Inner {
             seed,
             stopped: false,
+            lack: Vec::new(),
             rules: Vec::new(),
             injected: Vec::new(),
             qps: HashMap::new(),
@@ -233,6 +238,14 @@ impl Faults {
         self.rule(Fault::Lose { what: what.into() }, when)
     }
 
+    /// The device offers less than it does, or has lower limits: for devices made from now on by
+    /// [`Faults::around`] or a pair. Windows, fast registration, on-demand paging and regions that
+    /// it does not offer it refuses.
+    pub fn lack(&self, change: impl Fn(&mut Capabilities) + Send + 'static) -> &Self {
+        lock(&self.inner).lack.push(Box::new(change));
+        self
+    }
+
     /// The faults injected so far, in order.
     pub fn injected(&self) -> Vec<Injected> {
         lock(&self.inner).injected.clone()
@@ -252,8 +265,12 @@ impl Faults {
     /// itself do not.
     pub fn around(&self, device: &Device) -> Device {
         let control = device.control().clone();
+        let mut offers = control.capabilities().clone();
+        for change in &lock(&self.inner).lack {
+            change(&mut offers);
+        }
         let plane = Plane::Faulty(Box::new(device.plane().clone()), control.clone(), self.clone());
-        Device::new(Arc::new(FaultyControl::new(control, self.clone())), plane)
+        Device::new(Arc::new(FaultyControl::new(control, offers, self.clone())), plane)
     }
 
     /// Refuses `call` if a rule says so.
