@@ -131,6 +131,14 @@ pub enum Reason {
         /// The range asked for.
         range: HostRange,
     },
+    /// Mapped shared from a file of a disk: the kernel holds no such pages in place (R-REG-08).
+    #[error(
+        "memory {range} is a shared mapping of a file, whose pages can not be pinned for writing; use a memory file (memfd), map it private, or register it on-demand"
+    )]
+    SharedFile {
+        /// The range asked for.
+        range: HostRange,
+    },
     /// The locked-memory limit does not allow it (R-REG-09).
     #[error(
         "{needed} bytes more would pass the locked-memory limit: {limit} bytes, {used} in use; raise RLIMIT_MEMLOCK (prlimit) or grant CAP_IPC_LOCK"
@@ -340,9 +348,10 @@ impl Reason {
         use errno::*;
         match self {
             Reason::Unsupported { .. } => EOPNOTSUPP,
-            Reason::NotMapped { .. } | Reason::NotWritable { .. } | Reason::OutOfRange { .. } => {
-                EFAULT
-            }
+            Reason::NotMapped { .. }
+            | Reason::NotWritable { .. }
+            | Reason::SharedFile { .. }
+            | Reason::OutOfRange { .. } => EFAULT,
             Reason::MemlockLimit { .. }
             | Reason::TableFull { .. }
             | Reason::QueueFull { .. }
@@ -395,6 +404,7 @@ impl Reason {
             Reason::StillUsed { .. } => 31,
             Reason::Ended { .. } => 32,
             Reason::WorkFailed { .. } => 33,
+            Reason::SharedFile { .. } => 37,
         })
     }
 }
