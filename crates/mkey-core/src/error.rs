@@ -265,6 +265,35 @@ pub enum Reason {
         /// Its depth.
         depth: u32,
     },
+    /// Rights that memory of a file descriptor can not be registered with (R-REG-23).
+    #[error(
+        "a file descriptor's memory can not be registered with {rights}: only with {}",
+        Rights::DMA_BUF
+    )]
+    UnfitRights {
+        /// Those that are too much.
+        rights: Rights,
+    },
+    /// Offset into the file and I/O address differ within the page (R-REG-24).
+    #[error(
+        "offset {offset:#x} into the file and I/O address {iova} differ in their offset within the page; they must agree there"
+    )]
+    FileOffset {
+        /// Offset of the first byte.
+        offset: u64,
+        /// The I/O address asked for.
+        iova: IoAddr,
+    },
+    /// A range that the file does not have (R-REG-25).
+    #[error("{length} bytes from offset {offset:#x} are not within the {size} bytes of the file")]
+    OutsideFile {
+        /// Offset of the first byte.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+        /// The size of the file in bytes.
+        size: u64,
+    },
     /// The operating system refused.
     #[error("{call} failed")]
     System {
@@ -341,6 +370,9 @@ impl Reason {
             Reason::UnknownLkey { .. } => 25,
             Reason::CqOverrun { .. } => 26,
             Reason::System { .. } => 27,
+            Reason::UnfitRights { .. } => 28,
+            Reason::FileOffset { .. } => 29,
+            Reason::OutsideFile { .. } => 30,
         })
     }
 }

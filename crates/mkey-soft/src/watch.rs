@@ -111,6 +111,15 @@ impl Watch {
     }
 }
 
+/// Waits until all changes that have begun are marked, as whoever has just mapped memory may have
+/// got the place of what went.
+pub(crate) fn settled(core: &Core) {
+    if let Some(watch) = core.watch.get() {
+        watch.watcher.wait_for_changes();
+    }
+    marked();
+}
+
 /// Waits until all events that were read before are marked: without any, costs one load.
 #[inline]
 pub(crate) fn marked() {
