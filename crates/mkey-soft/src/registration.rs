@@ -458,6 +458,11 @@ impl Registrations {
         Some(work(pin))
     }
 
+    /// Waits until no [`Registrations::with_pin`] is at work that has begun before.
+    pub(crate) fn await_pinned(&self) {
+        drop(lock(&self.regions));
+    }
+
     /// Frees everything, for a device that closes.
     pub(crate) fn close(&self, core: &Core) {
         for window in lock(&self.windows).slots.drain() {
