@@ -162,8 +162,10 @@ fn r_at_06_atomics_are_atomic_over_devices() {
     assert_eq!(sum, 3000);
 }
 
-/// The ways in which a queue pair ends.
-fn endings() -> [(&'static str, fn(&SoftDevice, QpHandle)); 3] {
+/// A way in which a queue pair ends, by its name.
+type Ending = (&'static str, fn(&SoftDevice, QpHandle));
+
+fn endings() -> [Ending; 3] {
     fn modify(device: &SoftDevice, qp: QpHandle, state: QpState) {
         device.modify_qp(qp, &QpModify { state: Some(state), ..QpModify::default() }).unwrap();
     }

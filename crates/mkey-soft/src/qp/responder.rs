@@ -404,7 +404,11 @@ impl Qp {
         after: &mut After,
     ) -> Result<(), Undone> {
         let view = self.gate.view();
-        if !(view.allows(want) && view.reads()) && !through.holds() {
+        if view.allows(want) && view.reads() {
+            return Ok(());
+        }
+        // A queue pair that has ended has no rights, but does not say so either.
+        if !through.holds() {
             return Err(Undone::Ended);
         }
         if !view.allows(want) {
@@ -414,11 +418,8 @@ impl Qp {
             let code = NakCode::InvalidRequest;
             return Err(Undone::Nak(Nak { code, why: Some(why), number }));
         }
-        if !view.reads() {
-            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
-        }
-        Ok(())
+        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)))
     }
 
     #[inline]
