@@ -67,8 +67,8 @@ struct Hold {
     _watch: Option<WatchGuard>,
     pin: Option<PinGuard>,
     _charge: Option<Charge>,
-    /// Our own, of a file's memory; goes after the pin of it.
-    _mapping: Option<FileMapping>,
+    /// Our own, of a file's memory; goes after the pin of it. Boxed, as it is rare.
+    _mapping: Option<Box<FileMapping>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,6 +81,6 @@ impl Registrations {
                 return Err(Reason::System { call: "pin", errno });
             }
         };
-        Ok((host, Hold { pin, _mapping: Some(mapping), ..Hold::default() }))
+        Ok((host, Hold { pin, _mapping: Some(Box::new(mapping)), ..Hold::default() }))
     }
 }
