@@ -58,7 +58,7 @@ verbs! {
     /// `ibv_advise_mr`: brings pages of on-demand regions in ahead of use.
     fn ibv_advise_mr(
         pd: *mut ibv_pd,
-        advice: ib_uverbs_advise_mr_advice,
+        advice: ibv_advise_mr_advice,
         flags: u32,
         sg_list: *mut ibv_sge,
         num_sge: u32,

@@ -11,13 +11,6 @@ use crate::inline::offered;
 use crate::mlx5::Mlx5;
 use crate::types::{ibv_ah, ibv_sge};
 
-/// The opcode of the completion of a UMR work request (`MLX5DV_WC_UMR`).
-pub const MLX5DV_WC_UMR: crate::types::ibv_wc_opcode = crate::types::IBV_WC_DRIVER1;
-
-/// Access of a dma-buf region through the NIC's own path to the other device
-/// (`MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT`), for `mlx5dv_reg_dmabuf_mr`.
-pub const MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT: c_int = 1 << 0;
-
 offered! {
     /// `mlx5dv_wr_mkey_configure`: begins to write a key, with `num_setters` calls to follow.
     fn mlx5dv_wr_mkey_configure(

@@ -1,6 +1,8 @@
 //! Memory keys whose scatter list is written by work requests (UMR).
 
 use crate::abi::abi;
+use std::ffi::c_int;
+
 use crate::types::ibv_pd;
 
 abi! {
@@ -66,3 +68,7 @@ abi! {
         }
     }
 }
+
+/// A dma-buf region that the NIC reaches by its own path to the other device, for
+/// `mlx5dv_reg_dmabuf_mr`. It is in the headers since rdma-core 54.
+pub const MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT: c_int = 1 << 0;

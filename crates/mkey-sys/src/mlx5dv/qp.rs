@@ -116,6 +116,11 @@ abi! {
         }
     }
     constants {
+        u32 {
+            MLX5DV_WC_UMR = 135,
+            MLX5DV_WC_RAW_WQE = 136,
+            MLX5DV_WC_MEMCPY = 137,
+        }
         u64 {
             MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS = 1 << 0,
             MLX5DV_QP_INIT_ATTR_MASK_DC = 1 << 1,

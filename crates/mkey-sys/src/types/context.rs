@@ -125,7 +125,7 @@ abi! {
             advise_mr: Option<
                 unsafe extern "C" fn(
                     pd: *mut ibv_pd,
-                    advice: ib_uverbs_advise_mr_advice,
+                    advice: ibv_advise_mr_advice,
                     flags: u32,
                     sg_list: *mut ibv_sge,
                     num_sges: u32,

@@ -26,10 +26,10 @@ abi! {
             IBV_REREG_MR_ERR_CMD = -4,
             IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW = -5,
         }
-        ib_uverbs_advise_mr_advice: u32 {
-            IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH = 0,
-            IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
-            IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2,
+        ibv_advise_mr_advice: u32 {
+            IBV_ADVISE_MR_ADVICE_PREFETCH = 0,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
+            IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2,
         }
     }
     constants {
