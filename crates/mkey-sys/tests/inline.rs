@@ -156,7 +156,7 @@ fn a_window_is_bound_only_as_its_type_and_domain_allow() {
     mw.context = context;
     mw.pd = &raw mut one;
     mw.r#type = IBV_MW_TYPE_1;
-    let mut bound = |mw: &mut ibv_mw, request: &mut ibv_mw_bind| {
+    let bound = |mw: &mut ibv_mw, request: &mut ibv_mw_bind| {
         // SAFETY: live objects; the fake needs no queue pair.
         unsafe { ibv_bind_mw(null_mut(), ptr::from_mut(mw), ptr::from_mut(request)) }
     };

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::dispatch::verbs;
+use super::dispatch::{Unsupported, verbs};
 use crate::types::*;
 
 verbs! {
@@ -12,10 +12,6 @@ verbs! {
 
     /// `ibv_dealloc_mw`.
     fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int = (*(*mw).context).ops.dealloc_mw;
-
-    /// The provider's part of `ibv_bind_mw`.
-    fn bind_by_provider(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int
-        = (*(*mw).context).ops.bind_mw;
 }
 
 /// `ibv_inc_rkey`: the next key of the same window, its low 8 bits one up and wrapping.
@@ -44,7 +40,10 @@ pub unsafe fn ibv_bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw
         } else if (*mw).pd != (*info.mr).pd {
             return libc::EPERM;
         }
-        bind_by_provider(qp, mw, mw_bind)
+        match (*(*mw).context).ops.bind_mw {
+            Some(op) => op(qp, mw, mw_bind),
+            None => Unsupported::unsupported(),
+        }
     }
 }
 
