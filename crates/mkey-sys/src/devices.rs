@@ -3,7 +3,7 @@
 //! libibverbs answers with an errno or an empty list; the reason is read off the kernel's folders.
 
 use std::ffi::{CStr, c_char};
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -92,37 +92,42 @@ fn why_none(root: &Path, errno: Option<io::Error>) -> LoadError {
     if let Some(source) = errno {
         return LoadError::NotListed { source };
     }
-    let files = fs::read_dir(&verbs).into_iter().flatten().filter_map(Result::ok);
-    let mut unserved: Vec<_> = files
-        .filter_map(|file| {
-            let device = fs::read_to_string(file.path().join("ibdev")).ok()?.trim().to_owned();
-            let driver = fs::read_link(file.path().join("device/driver")).ok();
-            let driver = driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned()));
-            Some((device, driver))
-        })
-        .collect();
-    unserved.sort();
-    match unserved.into_iter().next() {
-        Some((device, driver)) => LoadError::NoProvider { device, driver },
-        None => LoadError::NoDevice { folder: core },
+    let entries = fs::read_dir(&verbs).into_iter().flatten().filter_map(Result::ok);
+    let unserved = entries.filter_map(|entry| {
+        let device = fs::read_to_string(entry.path().join("ibdev")).ok()?.trim().to_owned();
+        Some((device, entry.path()))
+    });
+    let Some((device, entry)) = unserved.min() else {
+        return LoadError::NoDevice { folder: core };
+    };
+    // libibverbs leaves a device without its file out of the list.
+    let file = root.join("dev/infiniband").join(entry.file_name().unwrap_or_default());
+    if !file.exists() {
+        return LoadError::NoDeviceFile { device, path: file };
     }
+    let driver = fs::read_link(entry.join("device/driver")).ok();
+    let driver = driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned()));
+    LoadError::NoProvider { device, driver }
 }
 
 /// Why a device does not open, by the file `/dev/infiniband/FILE` below `root`.
+///
+/// libibverbs opens it, and if that fails in whatever way seeks it elsewhere and answers that
+/// it is not there. So it is opened once more to learn the reason.
 fn why_closed(root: &Path, device: String, file: &str, errno: io::Error) -> LoadError {
     let path = root.join("dev/infiniband").join(file);
-    match (fs::metadata(&path), errno.kind()) {
-        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {
-            LoadError::NoDeviceFile { device, path }
-        }
-        (Ok(found), io::ErrorKind::PermissionDenied) => LoadError::NoPermission {
+    let again = OpenOptions::new().read(true).write(true).open(&path);
+    let source = again.err().unwrap_or(errno);
+    match (source.kind(), fs::metadata(&path)) {
+        (io::ErrorKind::NotFound, Err(_)) => LoadError::NoDeviceFile { device, path },
+        (io::ErrorKind::PermissionDenied, Ok(found)) => LoadError::NoPermission {
             device,
             path,
             mode: found.mode() & 0o7777,
             uid: found.uid(),
             gid: found.gid(),
         },
-        _ => LoadError::NotOpened { device, source: errno },
+        _ => LoadError::NotOpened { device, source },
     }
 }
 
@@ -176,8 +181,9 @@ mod tests {
     #[test]
     fn a_device_without_provider_is_named_with_its_driver() {
         let uverbs = "sys/class/infiniband_verbs/uverbs0";
-        let root =
-            root(&["sys/class/infiniband", &format!("{uverbs}/device"), "drivers/mlx5_core"]);
+        let device = format!("{uverbs}/device");
+        let root = root(&["sys/class/infiniband", &device, "drivers/mlx5_core", "dev/infiniband"]);
+        fs::write(root.path().join("dev/infiniband/uverbs0"), "").unwrap();
         fs::write(root.path().join(uverbs).join("ibdev"), "mlx5_0\n").unwrap();
         let driver = root.path().join("drivers/mlx5_core");
         symlink(driver, root.path().join(uverbs).join("device/driver")).unwrap();
@@ -188,10 +194,20 @@ mod tests {
     #[test]
     fn a_device_of_software_has_no_driver_to_name() {
         let uverbs = "sys/class/infiniband_verbs/uverbs0";
-        let root = root(&["sys/class/infiniband", uverbs]);
+        let root = root(&["sys/class/infiniband", uverbs, "dev/infiniband"]);
+        fs::write(root.path().join("dev/infiniband/uverbs0"), "").unwrap();
         fs::write(root.path().join(uverbs).join("ibdev"), "rxe0\n").unwrap();
         let said = why_none(root.path(), None).to_string();
         assert!(said.contains("no provider for rxe0; install"), "{said}");
+    }
+
+    #[test]
+    fn a_device_that_is_not_listed_for_want_of_its_file_says_so() {
+        let uverbs = "sys/class/infiniband_verbs/uverbs0";
+        let root = root(&["sys/class/infiniband", uverbs]);
+        fs::write(root.path().join(uverbs).join("ibdev"), "rxe0\n").unwrap();
+        let said = why_none(root.path(), None).to_string();
+        assert!(said.contains("dev/infiniband/uverbs0 is not there"), "{said}");
     }
 
     #[test]
@@ -211,7 +227,8 @@ mod tests {
     #[test]
     fn a_device_file_that_is_not_there_is_told_from_one_that_refuses() {
         let root = root(&["dev"]);
-        let errno = io::Error::from_raw_os_error(libc::EACCES);
+        // As libibverbs says it in either case.
+        let errno = io::Error::from_raw_os_error(libc::ENOENT);
         let error = why_closed(root.path(), "mlx5_0".into(), "uverbs0", errno);
         assert!(matches!(error, LoadError::NoDeviceFile { .. }), "{error}");
     }
@@ -224,6 +241,15 @@ mod tests {
         let error = why_closed(root.path(), "mlx5_0".into(), "uverbs0", errno);
         let LoadError::NotOpened { source, .. } = error else { panic!("{error}") };
         assert_eq!(source.raw_os_error(), Some(libc::ENOMEM));
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_file_whatever_libibverbs_says() {
+        let root = root(&["dev/infiniband/uverbs0"]);
+        let errno = io::Error::from_raw_os_error(libc::ENOENT);
+        let error = why_closed(root.path(), "mlx5_0".into(), "uverbs0", errno);
+        let LoadError::NotOpened { source, .. } = error else { panic!("{error}") };
+        assert_eq!(source.raw_os_error(), Some(libc::EISDIR));
     }
 
     #[test]

@@ -47,7 +47,10 @@ pub enum LoadError {
         dlerror: String,
     },
     /// The library lacks a function that every usable version has.
-    #[error("{} has no function `{symbol}`: it is not the library it should be, or too old", path.display())]
+    #[error(
+        "{} has no function `{symbol}`: it is not the library it should be, or too old",
+        path.display()
+    )]
     MissingSymbol {
         /// What was loaded.
         path: PathBuf,
@@ -103,7 +106,8 @@ pub enum LoadError {
     /// The file that a device is opened by refuses this user.
     #[error(
         "{device} cannot be opened: no permission on {} (mode {mode:04o}, owner {uid}:{gid}); \
-         make it readable and writable for this user, by a udev rule or `chmod 666`",
+         make it readable and writable for this user (a udev rule, `chmod 666`), or let the \
+         container have it (`--device /dev/infiniband`)",
         path.display()
     )]
     NoPermission {

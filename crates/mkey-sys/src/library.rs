@@ -5,7 +5,7 @@
 //! libibverbs, is asked by name alone.
 
 use std::env;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
@@ -98,13 +98,24 @@ impl Opened {
         let (Ok(name), Ok(version)) = (CString::new(name), CString::new(version)) else {
             return ptr::null_mut();
         };
-        // SAFETY: the handle is of an open library, the names are C strings.
-        let found = unsafe { libc::dlvsym(self.handle, name.as_ptr(), version.as_ptr()) };
+        let found = self.find_version(&name, &version);
         if !found.is_null() {
             return found;
         }
-        // SAFETY: as above.
+        // SAFETY: the handle is of an open library, the name is a C string.
         unsafe { libc::dlsym(self.handle, name.as_ptr()) }
+    }
+
+    #[cfg(target_env = "gnu")]
+    fn find_version(&self, name: &CStr, version: &CStr) -> *mut c_void {
+        // SAFETY: the handle is of an open library, the names are C strings.
+        unsafe { libc::dlvsym(self.handle, name.as_ptr(), version.as_ptr()) }
+    }
+
+    /// Other C libraries have no such call; their loaders take the default version.
+    #[cfg(not(target_env = "gnu"))]
+    fn find_version(&self, _: &CStr, _: &CStr) -> *mut c_void {
+        ptr::null_mut()
     }
 
     /// The error for a library without a function that every usable version has.

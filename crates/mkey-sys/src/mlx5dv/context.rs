@@ -1,7 +1,8 @@
 //! mlx5 devices: how they are opened and what they tell of themselves.
 
-use crate::abi::abi;
 use std::ffi::c_void;
+
+use crate::abi::abi;
 
 abi! {
     structs {

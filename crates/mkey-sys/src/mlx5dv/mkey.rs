@@ -1,8 +1,8 @@
 //! Memory keys whose scatter list is written by work requests (UMR).
 
-use crate::abi::abi;
 use std::ffi::c_int;
 
+use crate::abi::abi;
 use crate::types::ibv_pd;
 
 abi! {

@@ -1,7 +1,8 @@
 //! Ports.
 
-use crate::abi::abi;
 use std::ffi::c_int;
+
+use crate::abi::abi;
 
 abi! {
     structs {

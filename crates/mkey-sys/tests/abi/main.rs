@@ -21,11 +21,10 @@ const HEADERS: &str = "\
 #include <infiniband/mlx5dv.h>
 ";
 
-/// Compiles C, and answers its errors. That the headers themselves compile is a test of its own
-/// here: it says what to install.
-fn errors(c: &str, arguments: &[&str]) -> Option<String> {
+/// C after the headers. Where these are not usable it is said what to install.
+fn with_headers(c: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("abi.c");
+    let source = folder.path().join("headers.c");
     fs::write(&source, HEADERS).unwrap();
     let bare = common::compile(&["-fsyntax-only", "-w"], &source);
     assert!(
@@ -34,7 +33,14 @@ fn errors(c: &str, arguments: &[&str]) -> Option<String> {
          Ubuntu), `dnf install rdma-core-devel` (Fedora, RHEL)\n{}",
         String::from_utf8_lossy(&bare.stderr)
     );
-    fs::write(&source, format!("{HEADERS}{c}")).unwrap();
+    format!("{HEADERS}{c}")
+}
+
+/// Compiles C, and answers its errors.
+fn errors(c: &str, arguments: &[&str]) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("abi.c");
+    fs::write(&source, with_headers(c)).unwrap();
     let output = common::compile(arguments, &source);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (!output.status.success()).then_some(said)
@@ -102,8 +108,7 @@ fn layouts() -> (BTreeMap<String, i128>, BTreeMap<String, i128>) {
     c += "}\n";
 
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("abi");
-    assert_compiles(&c, &["-w", "-o", program.to_str().unwrap()]);
+    let program = common::build(folder.path(), "layouts", &with_headers(&c), &[]);
     let output = Command::new(&program).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let theirs = text

@@ -16,7 +16,6 @@ pub fn compile(arguments: &[&str], source: &Path) -> Output {
 }
 
 /// Writes `source` into `folder` and builds it with `arguments` besides `-o`.
-#[allow(dead_code, reason = "not every test target builds a library")]
 pub fn build(folder: &Path, name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     let (file, made) = (folder.join(format!("{name}.c")), folder.join(name));
     std::fs::write(&file, source).unwrap();
