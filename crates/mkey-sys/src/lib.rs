@@ -1,7 +1,7 @@
 //! libibverbs and libmlx5 for mkey: their types, their inline operations, and loading them.
 //!
-//! The libraries are loaded when they are first asked for, never at start: a program with this crate
-//! runs where they are not installed, and can say exactly why a real device is not usable.
+//! The libraries are loaded when they are first asked for, never at start: a program with this
+//! crate runs where they are not installed, and can say exactly why a real device is not usable.
 //!
 //! # Chapters
 //!
@@ -12,9 +12,9 @@
 //!
 //! **[`devices`], what there is to open.** [`Verbs::devices`] and [`Verbs::open_device`].
 //!
-//! **[`error`], why not.** [`LoadError`] tells no library from one of another architecture, a kernel
-//! without RDMA from one without a device, a device without provider from one without permission,
-//! each with what mends it.
+//! **[`error`], why not.** [`LoadError`] tells no library from one of another architecture, a
+//! kernel without RDMA from one without a device, a device without provider from one without
+//! permission, each with what mends it.
 //!
 //! **[`types`], the structures of `infiniband/verbs.h`**, and **[`inline`], its inline functions**,
 //! which are most of the data path. **[`mlx5dv`], the same of `infiniband/mlx5dv.h`**: memory keys

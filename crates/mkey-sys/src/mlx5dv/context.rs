@@ -7,7 +7,7 @@ use crate::abi::abi;
 abi! {
     structs {
         #[derive(Clone, Copy, Debug)]
-        mlx5dv_context_attr {
+        mlx5dv_context_attr @grows {
             flags: u32,
             comp_mask: u64,
         }

@@ -224,6 +224,7 @@ fn what_may_grow_has_the_size_of_its_version() {
         ("ibv_qp_init_attr_ex", 136),
         ("ibv_srq_init_attr_ex", 64),
         ("mlx5dv_context", 152),
+        ("mlx5dv_context_attr", 16),
         ("mlx5dv_qp_ex", 104),
         ("mlx5dv_qp_init_attr", 40),
         ("verbs_context", 648),
