@@ -42,15 +42,13 @@ impl Mapped {
         self.start
     }
 
-    /// Fresh anonymous memory in place of the old, at the same address.
+    /// Fresh anonymous memory in place of the old, at the same address. In one step, or another
+    /// thread's mapping could come between.
     pub fn replace(&self) {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED);
         let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: over the range that is ours; nobody holds references into it.
-        let start = unsafe {
-            libc::munmap(self.start.as_ptr().cast(), self.len);
-            libc::mmap(self.start.as_ptr().cast(), self.len, prot, flags, -1, 0)
-        };
+        let start = unsafe { libc::mmap(self.start.as_ptr().cast(), self.len, prot, flags, -1, 0) };
         assert_eq!(start.cast(), self.start.as_ptr());
     }
 

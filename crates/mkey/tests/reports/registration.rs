@@ -158,7 +158,8 @@ fn spdk_2305_memory_of_files_is_registered_or_the_reason_told() {
     assert_eq!(pair.next(&pair.a).status, WcStatus::Success);
     // A file of a disk, mapped for this process only, is memory like any other.
     let path = std::env::temp_dir().join(format!("mkey-spdk-2305-{}", std::process::id()));
-    let options = std::fs::OpenOptions::new().read(true).write(true).create(true).open(&path);
+    let options =
+        std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
     let file = options.expect("a file");
     file.set_len(2 * PAGE as u64).expect("as long as that");
     std::fs::remove_file(&path).expect("its name is needed no more");
