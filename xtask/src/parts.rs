@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, run, tools};
+use crate::{asan, audit, broken, gates, run, tools};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -88,6 +88,11 @@ pub const PARTS: &[Part] = &[
         name: "broken",
         about: "without the fence or the scan, loom and the stress test fail",
         work: Work::Call(broken::part),
+    },
+    Part {
+        name: "asan",
+        about: "the crates that hand out memory, under AddressSanitizer",
+        work: Work::Call(asan::part),
     },
     Part {
         name: "gates",
