@@ -47,7 +47,7 @@ pub const PARTS: &[Part] = &[
         name: "rustdoc",
         about: "the documentation builds without a warning",
         work: Work::Checks(&[Step {
-            args: &["doc", "--workspace", "--no-deps"],
+            args: &["doc", "--workspace", "--no-deps", "--all-features"],
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             target: None,
         }]),

@@ -283,3 +283,63 @@ impl FaultyCq {
         !self.control.query_qp(qp).is_ok_and(|attr| attr.state == QpState::Rts)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Pair, When};
+    use crate::{Mr, Region};
+    use mkey_core::device::MwKind;
+    use mkey_core::rights::Rights;
+
+    /// Posts beside the library, which has no such work of its own here, and polls beside it.
+    fn run(pair: &Pair, faults: &Faults, op: SendOp<'_>) -> (WcOpcode, WcStatus) {
+        let (qp, cq) = (pair.a.qp.info().handle, pair.a.cq.handle());
+        let plane = pair.a.device.plane();
+        let inner = plane.qp(qp).expect("it lives");
+        let qp = FaultyQp::new(inner, qp, pair.a.device.control(), faults);
+        qp.post_send(&[SendWr::new(1, op, &[])]).expect("posted");
+        let mut one = [Completion::BLANK];
+        assert_eq!(plane.cq(cq).expect("it lives").poll(&mut one), Ok(1));
+        let [one] = one;
+        (one.opcode, one.status)
+    }
+
+    #[test]
+    fn keys_whose_work_is_to_fail_stay_as_they_were() {
+        let faults = Faults::new(0);
+        let pair = Pair::new().expect("connected");
+        let (control, pd) = (pair.a.device.control(), pair.a.pd.handle());
+        let region = Region::new(4096).expect("memory");
+        let mr = Mr::builder(&pair.a.pd).windows().register(region).expect("mr");
+        let whole = mr.whole();
+        let window = control.alloc_mw(pd, MwKind::Type2).expect("mw");
+        let fast = control.alloc_fast_mr(pd, 4).expect("fast mr");
+        let new_key = Rkey(window.rkey.0.next());
+        let (address, lkey) = (whole.iova(), whole.lkey());
+        let rights = Rights::REMOTE_WRITE;
+        let bind = BindMw { mw: window.rkey, new_key, mr: lkey, address, length: 4096, rights };
+        let sges = [Sge { address, length: 4096, lkey }];
+        let (key, rights) = (fast.rkey.0.next(), Rights::LOCAL_WRITE);
+        let reg = RegMr { key, iova: address, rights, entries: &sges };
+        let begins = [SendOp::BindMw(bind), SendOp::RegMr(reg)];
+        let ends = [SendOp::LocalInv(new_key.0), SendOp::LocalInv(key)];
+        for (begin, end) in begins.into_iter().zip(ends) {
+            let kind = opcode(&begin);
+            // Refused, it has not happened: it can be done after that, once.
+            faults.fail(kind, When::Nth(1));
+            let (_, status) = run(&pair, &faults, begin);
+            assert!(matches!(status, WcStatus::MwBindErr | WcStatus::LocQpOpErr), "{status}");
+            pair.reconnect().expect("connected again");
+            assert_eq!(run(&pair, &faults, begin), (kind, WcStatus::Success));
+            faults.fail(WcOpcode::LocalInv, When::Nth(1));
+            let (_, status) = run(&pair, &faults, end);
+            assert!(matches!(status, WcStatus::MwBindErr | WcStatus::LocQpOpErr), "{status}");
+            pair.reconnect().expect("connected again");
+            assert_eq!(run(&pair, &faults, end), (WcOpcode::LocalInv, WcStatus::Success), "once");
+        }
+        assert_eq!(faults.injected().len(), 4);
+        control.dealloc_mw(window.handle).expect("freed");
+        control.dereg_mr(fast.handle).expect("freed");
+    }
+}
