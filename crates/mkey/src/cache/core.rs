@@ -14,7 +14,9 @@ use super::stats::CacheStats;
 use super::uses::Shared;
 use crate::keep::Counted;
 use mkey_core::error::{Error, Object, Reason, errno};
+use mkey_core::rights::Rights;
 use std::cell::UnsafeCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,12 +124,12 @@ pub(super) struct Core<R: Registrar> {
 }
 
 impl<R: Registrar> Core<R> {
-    pub(super) fn new(registrar: R, config: Config) -> Arc<Self> {
+    pub(super) fn new(registrar: R, gate: Arc<Gate>, config: Config) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Arc::new_cyclic(|core| Self {
             id,
-            gate: Arc::default(),
+            gate,
             registrar,
             entries: Slab::new(),
             home: Local::new(id, core.clone(), config.fences),
@@ -146,7 +148,7 @@ impl<R: Registrar> Core<R> {
         self: &Arc<Self>,
         address: usize,
         len: usize,
-        rights: mkey_core::rights::Rights,
+        rights: Rights,
     ) -> Result<Held<R>, CacheError> {
         if self.gate.is_quiet()
             && let Some(local) = Local::here(self)
@@ -163,7 +165,7 @@ impl<R: Registrar> Core<R> {
         self: &Arc<Self>,
         address: usize,
         len: usize,
-        rights: mkey_core::rights::Rights,
+        rights: Rights,
     ) -> Result<Held<R>, CacheError> {
         let wanted = match Span::around(address, len, rights, self.config.page) {
             Ok(wanted) => wanted,
@@ -249,10 +251,11 @@ impl<R: Registrar> Core<R> {
                 }
             }
             if !state.fits(&self.config, wanted) {
-                let trash = self.evict(&mut state, wanted);
-                if !trash.is_empty() {
+                let never = State::<R>::never_fits(&self.config, wanted);
+                let given_up = if never { None } else { self.evict(&mut state, wanted) };
+                if let Some(trash) = given_up {
                     state = self.discard_and_lock(state, trash);
-                } else if state.ending > 0 {
+                } else if !never && state.ending > 0 {
                     state = wait(&self.changed, state);
                 } else {
                     state.stats.refused += 1;
@@ -333,11 +336,9 @@ impl<R: Registrar> Core<R> {
                     let mut state = self.lock();
                     state.stats.failures += 1;
                     let bytes = wanted.len() as u64;
-                    let trash = self.evict_at_least(&mut state, give_up, bytes);
+                    let given_up = self.evict_at_least(&mut state, give_up, bytes);
                     drop(state);
-                    if trash.is_empty() {
-                        return Err(error);
-                    }
+                    let Some(trash) = given_up else { return Err(error) };
                     self.discard(trash);
                     give_up *= 2;
                 }
@@ -368,12 +369,12 @@ impl<R: Registrar> Core<R> {
             state.ending += 1;
             return Err(vec![(registration, span.len() as u64)]);
         };
-        let (lkey, _) = R::keys(&registration);
+        let keys = R::keys(&registration);
         // SAFETY: the place is free: nobody has a use of it, and the lock is held.
         unsafe { *entry.registration.get() = Some(registration) };
         let phase = if stays { Phase::Live } else { Phase::Ended };
         if let Some(meta) = state.metas.get_mut(index as usize) {
-            *meta = Meta { span: *span, phase, lkey: lkey.0.0, seen: 0 };
+            *meta = Meta { span: *span, phase, keys, seen: 0 };
         }
         if stays {
             state.index.insert(index, *span);
@@ -400,7 +401,7 @@ impl<R: Registrar> Core<R> {
             return Err(Error::new("cache_get", "", reason).into());
         };
         if !used.uses.is_live() {
-            used.describe(&meta.span, meta.lkey);
+            used.describe(&meta.span, meta.keys);
             if meta.phase == Phase::Live {
                 used.uses.begin();
             }
@@ -504,8 +505,8 @@ impl<R: Registrar> Core<R> {
         self.lock()
     }
 
-    /// Gives up idle registrations until the limits leave room.
-    fn evict(&self, state: &mut State<R>, wanted: &Span) -> Trash<R> {
+    /// Gives up idle registrations until the limits leave room; None if there are none.
+    fn evict(&self, state: &mut State<R>, wanted: &Span) -> Option<Trash<R>> {
         let count = (state.count + 1).saturating_sub(self.config.max_count);
         let bytes =
             (state.bytes.saturating_add(wanted.len() as u64)).saturating_sub(self.config.max_bytes);
@@ -513,13 +514,18 @@ impl<R: Registrar> Core<R> {
     }
 
     /// Gives up idle registrations, those first that were not used since it was last looked for
-    /// some, up to `count` and `bytes`.
-    fn evict_at_least(&self, state: &mut State<R>, count: usize, bytes: u64) -> Trash<R> {
+    /// some, up to `count` and `bytes`. None if there are none; one that was taken into use at the
+    /// last moment has ended as well, and is there until it is given back.
+    fn evict_at_least(
+        &self,
+        state: &mut State<R>,
+        count: usize,
+        bytes: u64,
+    ) -> Option<Trash<R>> {
         let entries = &self.entries;
         let victims = state.victims(count, bytes, |index| entries.get(index).map(|e| &e.shared));
-        let trash = self.end(state, &victims);
-        state.stats.evictions += trash.len() as u64;
-        trash
+        state.stats.evictions += victims.len() as u64;
+        (!victims.is_empty()).then(|| self.end(state, &Vec::from_iter(victims)))
     }
 
     /// Applies the events that wait.
@@ -527,12 +533,13 @@ impl<R: Registrar> Core<R> {
         let mut trash = Vec::new();
         while self.gate.is_waiting() {
             let inbox = self.gate.take();
+            let mut hit = BTreeSet::new();
             for range in inbox.iter() {
                 state.stats.events += 1;
-                let hit = state.hit_by(&range);
-                state.stats.invalidated_by_events += hit.len() as u64;
-                trash.extend(self.end(state, &hit));
+                hit.extend(state.hit_by(&range));
             }
+            state.stats.invalidated_by_events += hit.len() as u64;
+            trash.extend(self.end(state, &Vec::from_iter(hit)));
             if self.gate.lower() {
                 break;
             }

@@ -62,9 +62,12 @@ impl Gate {
         self.word.fetch_or(WAITING, Ordering::SeqCst);
     }
 
-    /// All events that were read are left here. On the event thread.
+    /// All events that were read are left here. On the event thread; nothing if the beginning of
+    /// the reading was not heard of.
     pub(super) fn after_read(&self) {
-        self.word.fetch_add(READING, Ordering::SeqCst);
+        if self.word.load(Ordering::Relaxed) & READING != 0 {
+            self.word.fetch_add(READING, Ordering::SeqCst);
+        }
     }
 
     /// Waits until the events in hand, if any, are left here. Those read later are for callers

@@ -9,9 +9,10 @@ use super::fences::Fences;
 use super::registrar::Registrar;
 use super::slab::Slab;
 use super::span::{Span, rights_serve};
-use super::table::{Key, Table};
+use super::table::{self, Table};
 use super::uses::Uses;
 use crate::keep::Counted;
+use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::rights::Rights;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
@@ -26,6 +27,7 @@ pub(super) struct Use<R: Registrar> {
     start: AtomicUsize,
     end: AtomicUsize,
     lkey: AtomicU32,
+    rkey: AtomicU32,
     pub(super) index: u32,
     entry: NonNull<Entry<R>>,
     local: NonNull<Local<R>>,
@@ -176,8 +178,8 @@ impl<R: Registrar> Local<R> {
         // SAFETY: the owning thread is here, and nothing called meanwhile touches the table.
         let table = unsafe { &*self.table.get() };
         let found = table
-            .find(Key::page(address))
-            .chain(table.find(Key::block(address)))
+            .find(table::Key::page(address))
+            .chain(table.find(table::Key::block(address)))
             .filter_map(|number| self.uses.get(number))
             .find(|used| used.serves(address, len, rights))?;
         if !found.uses.take(self.fences) {
@@ -194,7 +196,7 @@ impl<R: Registrar> Local<R> {
         let stale = |number| self.uses.get(number).is_none_or(|used| !used.uses.is_live());
         // SAFETY: the owning thread is here, and `stale` does not touch the table.
         let table = unsafe { &mut *self.table.get() };
-        table.note(Key::best(address, start, end), used.index, stale);
+        table.note(table::Key::best(address, start, end), used.index, stale);
     }
 
     /// The use of a registration, made if need be. Under the cache's lock.
@@ -206,6 +208,7 @@ impl<R: Registrar> Local<R> {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             lkey: AtomicU32::new(0),
+            rkey: AtomicU32::new(0),
             index,
             // The chunks of both slabs are the same, and `entries` has made this one.
             entry: entries.get(index).map_or(NonNull::dangling(), NonNull::from),
@@ -251,11 +254,12 @@ impl<R: Registrar> Use<R> {
     }
 
     /// Says what the registration is. Under the cache's lock, while nobody has a use of it here.
-    pub(super) fn describe(&self, span: &Span, lkey: u32) {
+    pub(super) fn describe(&self, span: &Span, (lkey, rkey): (Lkey, Rkey)) {
         self.start.store(span.start, Ordering::Relaxed);
         self.end.store(span.end, Ordering::Relaxed);
         self.rights.store(span.rights.bits(), Ordering::Relaxed);
-        self.lkey.store(lkey, Ordering::Relaxed);
+        self.lkey.store(lkey.0.0, Ordering::Relaxed);
+        self.rkey.store(rkey.0.0, Ordering::Relaxed);
     }
 
     /// The registered range and its rights. For who has a use.
@@ -267,9 +271,11 @@ impl<R: Registrar> Use<R> {
         }
     }
 
+    /// The registration's keys. For who has a use.
     #[inline]
-    pub(super) fn lkey(&self) -> u32 {
-        self.lkey.load(Ordering::Relaxed)
+    pub(super) fn keys(&self) -> (Lkey, Rkey) {
+        let key = |key: &AtomicU32| Key(key.load(Ordering::Relaxed));
+        (Lkey(key(&self.lkey)), Rkey(key(&self.rkey)))
     }
 
     /// # Safety

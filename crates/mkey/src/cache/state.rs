@@ -10,7 +10,9 @@ use super::span::Span;
 use super::stats::CacheStats;
 use super::uses::{Shared, idle};
 use mkey_core::error::Error;
+use mkey_core::key::{Lkey, Rkey};
 use mkey_core::rights::Rights;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,7 +36,7 @@ pub(super) enum Phase {
 pub(super) struct Meta {
     pub(super) span: Span,
     pub(super) phase: Phase,
-    pub(super) lkey: u32,
+    pub(super) keys: (Lkey, Rkey),
     /// How many uses had been taken when victims were last looked for.
     pub(super) seen: u32,
 }
@@ -130,7 +132,7 @@ impl<R: Registrar> State<R> {
         }
         let index = u32::try_from(self.metas.len()).ok()?;
         let span = Span { start: 0, end: 0, rights: Rights::empty() };
-        self.metas.push(Meta { span, phase: Phase::Free, lkey: 0, seen: 0 });
+        self.metas.push(Meta { span, phase: Phase::Free, keys: Default::default(), seen: 0 });
         Some(index)
     }
 
@@ -161,6 +163,11 @@ impl<R: Registrar> State<R> {
             && self.bytes.checked_add(wanted.len() as u64).is_some_and(|b| b <= config.max_bytes)
     }
 
+    /// Whether a request passes the limits by itself, whatever is given up.
+    pub(super) fn never_fits(config: &Config, wanted: &Span) -> bool {
+        config.max_count == 0 || wanted.len() as u64 > config.max_bytes
+    }
+
     pub(super) fn full(&self, config: &Config, wanted: &Span) -> CacheError {
         if self.count >= config.max_count {
             CacheError::Count { most: config.max_count, in_use: self.count }
@@ -189,8 +196,8 @@ impl<R: Registrar> State<R> {
         count: usize,
         bytes: u64,
         shared: impl Fn(u32) -> Option<&'a Shared>,
-    ) -> Vec<u32> {
-        let mut victims = Vec::new();
+    ) -> BTreeSet<u32> {
+        let mut victims = BTreeSet::new();
         let mut freed = 0u64;
         let places = self.metas.len();
         let mut steps = places.saturating_mul(2);
@@ -206,7 +213,7 @@ impl<R: Registrar> State<R> {
             }
             if std::mem::replace(&mut meta.seen, taken) == taken {
                 freed = freed.saturating_add(meta.span.len() as u64);
-                victims.push(index);
+                victims.insert(index);
             }
         }
         victims
