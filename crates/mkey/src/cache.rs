@@ -249,7 +249,10 @@ impl CacheBuilder<'_> {
         if !self.page_size.is_power_of_two() || self.page_size < rustix::param::page_size() {
             let value = self.page_size as u64;
             let allowed = "a power of two, the system's page size at least";
-            return fail(&self.invalidation, Reason::Argument { what: "page size", value, allowed });
+            return fail(
+                &self.invalidation,
+                Reason::Argument { what: "page size", value, allowed },
+            );
         }
         let events = match self.invalidation {
             Invalidation::Events => match hub::subscribe() {

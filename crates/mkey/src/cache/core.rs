@@ -4,7 +4,6 @@ use super::error::CacheError;
 use super::failures::Failures;
 use super::fences::Fences;
 use super::gate::Gate;
-use super::index::Index;
 use super::local::{Local, Use};
 use super::registrar::Registrar;
 use super::slab::Slab;
@@ -60,6 +59,7 @@ impl<R: Registrar> Entry<R> {
     ///
     /// # Safety
     /// The caller has a use of it.
+    #[cfg(test)]
     pub(super) unsafe fn registration(&self) -> Option<&R::Registration> {
         // SAFETY: nobody writes while there are uses.
         unsafe { (*self.registration.get()).as_ref() }
@@ -80,6 +80,7 @@ impl<R: Registrar> Held<R> {
         unsafe { self.0.as_ref() }
     }
 
+    #[cfg(test)]
     pub(super) fn registration(&self) -> Option<&R::Registration> {
         // SAFETY: this is a use.
         unsafe { self.used().entry().registration() }
@@ -516,12 +517,7 @@ impl<R: Registrar> Core<R> {
     /// Gives up idle registrations, those first that were not used since it was last looked for
     /// some, up to `count` and `bytes`. None if there are none; one that was taken into use at the
     /// last moment has ended as well, and is there until it is given back.
-    fn evict_at_least(
-        &self,
-        state: &mut State<R>,
-        count: usize,
-        bytes: u64,
-    ) -> Option<Trash<R>> {
+    fn evict_at_least(&self, state: &mut State<R>, count: usize, bytes: u64) -> Option<Trash<R>> {
         let entries = &self.entries;
         let victims = state.victims(count, bytes, |index| entries.get(index).map(|e| &e.shared));
         state.stats.evictions += victims.len() as u64;
@@ -592,7 +588,7 @@ impl<R: Registrar> Core<R> {
         stats
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<R>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<R>> {
         // A panic while it is held can only come from running out of memory.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,6 +26,7 @@ pub(super) struct Registered {
 }
 
 /// Pages that are not the library's.
+#[derive(Debug)]
 struct Pages {
     start: NonNull<u8>,
     len: usize,

@@ -169,7 +169,7 @@ impl<R: Registrar> State<R> {
     }
 
     pub(super) fn full(&self, config: &Config, wanted: &Span) -> CacheError {
-        if self.count >= config.max_count {
+        if self.count >= config.max_count && wanted.len() as u64 <= config.max_bytes {
             CacheError::Count { most: config.max_count, in_use: self.count }
         } else {
             CacheError::Bytes {

@@ -12,6 +12,8 @@ const MOST: usize = 1 << 18;
 #[derive(Debug)]
 pub(super) struct Table {
     slots: Vec<Line>,
+    /// What leaves as many bits of a hash as number the lines.
+    shift: u32,
     filled: usize,
 }
 
@@ -57,7 +59,11 @@ impl Key {
 
 impl Table {
     pub(super) fn new() -> Self {
-        Self { slots: vec![Line([0; LINE]); FIRST / LINE], filled: 0 }
+        Self::of(FIRST / LINE)
+    }
+
+    fn of(lines: usize) -> Self {
+        Self { slots: vec![Line([0; LINE]); lines], shift: u64::BITS - lines.ilog2(), filled: 0 }
     }
 
     /// The numbers noted under a key, and seldom another's.
@@ -76,8 +82,7 @@ impl Table {
     pub(super) fn note(&mut self, key: Key, number: u32, stale: impl Fn(u32) -> bool) {
         if self.filled * 2 > self.slots.len() * LINE && self.slots.len() * LINE < MOST {
             // The addresses of the others are not known here; they come again when needed.
-            self.slots = vec![Line([0; LINE]); self.slots.len() * 4];
-            self.filled = 0;
+            *self = Self::of(self.slots.len() * 4);
         }
         let (at, first) = self.place(key);
         let Some(Line(line)) = self.slots.get_mut(at) else { return };
@@ -95,8 +100,7 @@ impl Table {
     #[inline]
     fn place(&self, key: Key) -> (usize, usize) {
         let hash = key.hash();
-        // The number of lines is a power of two.
-        (((hash >> 32) as usize) & (self.slots.len() - 1), (hash >> 61) as usize)
+        ((hash >> self.shift) as usize, (hash >> 40) as usize % LINE)
     }
 }
 
