@@ -448,12 +448,17 @@ impl<R: Registrar> Core<R> {
                 }
             }
         }
-        self.config.fences.heavy();
+        state.unfenced = !self.config.fences.heavy();
         indices.iter().filter_map(|&index| self.collect(state, index)).collect()
     }
 
     /// Takes an ended registration out of its place if nobody uses it.
     fn collect(&self, state: &mut State<R>, index: u32) -> Option<(R::Registration, u64)> {
+        // Without the fence nobody can tell what is in use: it is kept until the fence is to be had.
+        if state.unfenced && !self.config.fences.heavy() {
+            return None;
+        }
+        state.unfenced = false;
         let meta = state.metas.get(index as usize)?;
         let entry = self.entries.get(index)?;
         if meta.phase != Phase::Ended || !state.is_idle(index, &entry.shared) {
@@ -559,7 +564,11 @@ impl<R: Registrar> Core<R> {
     pub(super) fn maintain(&self) {
         self.gate.wait_in_hand();
         let mut state = self.lock();
-        let trash = self.apply_events(&mut state);
+        let mut trash = self.apply_events(&mut state);
+        if state.unfenced {
+            let ended = state.all_ended();
+            trash.extend(ended.into_iter().filter_map(|index| self.collect(&mut state, index)));
+        }
         drop(state);
         self.discard(trash);
     }

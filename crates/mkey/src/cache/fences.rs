@@ -41,15 +41,14 @@ impl Fences {
         fence(Ordering::SeqCst);
     }
 
-    /// The half on the path that is taken seldom.
-    pub(super) fn heavy(self) {
+    /// The half on the path that is taken seldom. False if the kernel, asked successfully when the
+    /// fences were chosen, refuses now (a system call filter came later): then it was not passed.
+    #[must_use]
+    pub(super) fn heavy(self) -> bool {
         fence(Ordering::SeqCst);
-        if self.by_kernel {
-            // A forked child is not registered until it asks itself; nothing else can fail.
-            while membarrier(MembarrierCommand::PrivateExpedited).is_err() {
-                let _ = membarrier(MembarrierCommand::RegisterPrivateExpedited);
-                std::thread::yield_now();
-            }
-        }
+        let barrier = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        // A forked child has to register anew.
+        let again = || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+        !self.by_kernel || barrier() || (again() && barrier())
     }
 }
