@@ -206,3 +206,24 @@ fn uses_cloned_on_both_sides_are_not_lost() {
         model.done();
     });
 }
+
+/// What is shared returns to the value it had while the use has moved on: the sum of values that
+/// were read at different moments would be nought although somebody has a use all the time.
+#[test]
+fn a_use_that_wanders_is_not_lost_sight_of() {
+    explore(None, || {
+        let model = Model::new();
+        assert!(model.take(0));
+        let there = Arc::clone(&model);
+        let ending = thread::spawn(move || there.end());
+        // Cloned elsewhere, given back here; cloned here, given back elsewhere.
+        model.shared.take();
+        model.give(0);
+        model.uses[0].take_held();
+        model.give_elsewhere(0);
+        model.look();
+        model.give(0);
+        ending.join().unwrap();
+        model.done();
+    });
+}
