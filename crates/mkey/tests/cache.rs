@@ -276,3 +276,27 @@ fn what_can_not_be_is_refused() {
     }
     assert_eq!(cache.stats().registered, 0);
 }
+
+#[test]
+fn no_stale_data_while_other_threads_map_and_unmap_at_the_same_places() {
+    std::thread::scope(|scope| {
+        for thread in 0..3u8 {
+            scope.spawn(move || {
+                let bed = Bed::new();
+                let cache = Cache::builder(&bed.pd).invalidation(Invalidation::Events);
+                let cache = cache.build().expect("events");
+                for round in 0..60 {
+                    let memory = Mapped::new(4 * PAGE);
+                    let byte = thread * 64 + round;
+                    memory.fill(byte);
+                    assert_eq!(send(&bed, &cache, &memory), [byte; 16]);
+                    assert_eq!(send(&bed, &cache, &memory), [byte; 16]);
+                }
+                cache.maintain();
+                let stats = cache.stats();
+                assert_eq!(stats.registered, 0);
+                assert!(stats.invalidated_by_events > 0, "{stats:?}");
+            });
+        }
+    });
+}

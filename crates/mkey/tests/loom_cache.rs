@@ -62,6 +62,7 @@ impl Model {
     fn collect(&self, state: &mut (bool, bool)) {
         if state.0 && !state.1 && idle(&self.shared, self.uses.iter()) {
             state.1 = true;
+            // SAFETY: loom fails the model if anybody else is there.
             self.registration.with_mut(|registration| unsafe { *registration += 1 });
         }
     }
@@ -79,7 +80,9 @@ impl Model {
     }
 
     fn look(&self) {
-        self.registration.with(|registration| assert_eq!(unsafe { *registration }, 0));
+        // SAFETY: loom fails the model if anybody is there to write.
+        let ended = self.registration.with(|registration| unsafe { *registration });
+        assert_eq!(ended, 0, "used after it has ended");
     }
 
     fn give(&self, thread: usize) {
@@ -113,7 +116,9 @@ impl Model {
 
     fn done(&self) {
         assert_eq!(*self.lock.lock().unwrap(), (true, true), "ended, and nobody noticed");
-        self.registration.with(|registration| assert_eq!(unsafe { *registration }, 1));
+        // SAFETY: the threads have ended.
+        let ended = self.registration.with(|registration| unsafe { *registration });
+        assert_eq!(ended, 1, "ended once");
     }
 }
 

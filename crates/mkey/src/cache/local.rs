@@ -4,8 +4,9 @@
 //! The counts stay when the thread ends, as others may hold what it took; a later thread takes them
 //! over with all they say.
 
-use super::core::{Core, Entry};
+use super::core::Core;
 use super::fences::Fences;
+use super::held::Entry;
 use super::registrar::Registrar;
 use super::slab::Slab;
 use super::span::{Span, rights_serve};
