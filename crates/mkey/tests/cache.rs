@@ -101,15 +101,17 @@ impl Bed {
 struct Mapped(*mut u8, usize);
 
 impl Mapped {
-    fn at(place: *mut u8, len: usize, prot: ProtFlags) -> Self {
+    /// At a place, if nobody else has taken it.
+    fn at(place: *mut u8, len: usize, prot: ProtFlags) -> Option<Self> {
         let fixed = if place.is_null() { MapFlags::empty() } else { MapFlags::FIXED_NOREPLACE };
         // SAFETY: at a place of the kernel's choice, or at one where nothing is mapped.
         let at = unsafe { mmap_anonymous(place.cast(), len, prot, MapFlags::PRIVATE | fixed) };
-        Self(at.expect("mapped").cast(), len)
+        Some(Self(at.ok()?.cast(), len))
     }
 
     fn new(len: usize) -> Self {
-        Self::at(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE)
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        Self::at(std::ptr::null_mut(), len, prot).expect("mapped")
     }
 
     fn fill(&self, byte: u8) {
@@ -141,14 +143,18 @@ fn send(bed: &Bed, cache: &Cache, memory: &Mapped) -> Vec<u8> {
 fn libfabric_cray_1000_no_stale_data_after_munmap_and_mmap_at_the_same_place() {
     let bed = Bed::new();
     let cache = Cache::builder(&bed.pd).invalidation(Invalidation::Events).build().expect("events");
-    let mut place = std::ptr::null_mut();
+    let (mut place, mut again) = (std::ptr::null_mut(), 0);
     for round in 1..=50 {
+        // Another test may have taken the place meanwhile.
         let memory = Mapped::at(place, 4 * PAGE, ProtFlags::READ | ProtFlags::WRITE);
+        let memory = memory.unwrap_or_else(|| Mapped::new(4 * PAGE));
+        again += u32::from(memory.0 == place);
         memory.fill(round);
         assert_eq!(send(&bed, &cache, &memory), [round; 16]);
         assert_eq!(send(&bed, &cache, &memory), [round; 16]);
         place = memory.0;
     }
+    assert!(again > 0, "never at the same place");
     cache.maintain();
     let stats = cache.stats();
     // Other memory that the device watches goes away as well: then a hit is not a fast one.
@@ -223,7 +229,7 @@ fn a_slice_of_cached_memory_is_what_was_asked_for() {
 #[test]
 fn mxl_516_memory_mapped_read_only_is_cached_for_reading() {
     let bed = Bed::new();
-    let memory = Mapped::at(std::ptr::null_mut(), PAGE, ProtFlags::READ);
+    let memory = Mapped::at(std::ptr::null_mut(), PAGE, ProtFlags::READ).expect("mapped");
     let cache = Cache::builder(&bed.pd).remember_failures(Duration::from_secs(60)).build();
     let cache = cache.expect("built");
     // SAFETY: given back at once.
