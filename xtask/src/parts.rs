@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, run};
+use crate::{audit, broken, gates, run, vm};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -93,6 +93,11 @@ pub const PARTS: &[Part] = &[
         name: "gates",
         about: "instruction counts within their limits, and a slowed copy of each beyond",
         work: Work::Call(gates::part),
+    },
+    Part {
+        name: "vm",
+        about: "kernels with their own RDMA device, in virtual machines",
+        work: Work::Call(vm::part),
     },
 ];
 
