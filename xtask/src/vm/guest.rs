@@ -247,9 +247,10 @@ impl Boot {
         qemu.args(["-smp", "2", "-m", &guest.memory_mib.to_string()]);
         qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
         qemu.arg("-serial").arg(with_path("file:", &self.console(), ""));
-        // Standard output and standard error of the command, byte for byte.
+        // Standard output and standard error of the command, byte for byte. Files and not `stdio`,
+        // which takes the end of its input for that of its output.
         qemu.args(["-device", "virtio-serial-pci"]);
-        qemu.args(["-chardev", "stdio,id=out,signal=off"]);
+        qemu.args(["-chardev", "file,id=out,path=/dev/fd/1,append=on"]);
         qemu.args(["-device", "virtserialport,chardev=out,name=out"]);
         qemu.args(["-chardev", "file,id=err,path=/dev/fd/2,append=on"]);
         qemu.args(["-device", "virtserialport,chardev=err,name=err"]);
