@@ -102,7 +102,9 @@ pub fn get(groups: &[&[Package]]) -> Result<()> {
     }
     if let Err(error) = announced(&format!("installing {}", before.join(" ")), || install(&before))
     {
-        bail!(unavailable(format!("{error:#}")));
+        // The first reason will do: the others are the same for the other packages.
+        let error = format!("{error:#}");
+        bail!(unavailable(error.lines().next().unwrap_or_default().into()));
     }
     let after = lacking(groups);
     if !after.is_empty() {

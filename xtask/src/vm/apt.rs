@@ -37,6 +37,22 @@ fn of_debian(lines: &str) -> Vec<String> {
     found
 }
 
+/// What came of asking a mirror for a suite.
+pub enum Opened {
+    Here(Suite),
+    /// The mirror answers, and has no such suite.
+    Absent,
+    /// There is no answer, or none that can be trusted: what apt says of it.
+    Refused(String),
+}
+
+fn refused(text: &str) -> Opened {
+    if text.contains("does not have a Release file") {
+        return Opened::Absent;
+    }
+    Opened::Refused(text.lines().next().unwrap_or("apt-get update failed").into())
+}
+
 /// A suite of Debian as a mirror has it.
 pub struct Suite {
     folder: PathBuf,
@@ -44,21 +60,25 @@ pub struct Suite {
 
 impl Suite {
     /// Fetches the lists of the suite `name` from `mirror`; `folder` is for apt's files.
-    pub fn open(mirror: &str, name: &str, folder: &Path) -> Result<Self> {
+    pub fn open(mirror: &str, name: &str, folder: &Path) -> Result<Opened> {
         let suite = Self { folder: folder.into() };
         for sub in ["sources", "lists/partial", "cache/archives/partial", "packages"] {
             let sub = folder.join(sub);
             fs::create_dir_all(&sub).with_context(|| format!("cannot make {}", sub.display()))?;
         }
-        fs::write(folder.join("status"), "").context("cannot write apt's status file")?;
         let source = format!(
             "Types: deb\nURIs: {mirror}\nSuites: {name}\nComponents: main\nArchitectures: amd64\n\
              Signed-By: {KEYRING}\n"
         );
-        fs::write(folder.join("sources/debian.sources"), source)
-            .context("cannot write a source")?;
-        succeed(suite.apt("apt-get").arg("update"))?;
-        Ok(suite)
+        let configuration = configuration(folder);
+        let files = [("status", ""), ("sources/x.sources", &source), ("apt.conf", &configuration)];
+        for (file, content) in files {
+            let file = folder.join(file);
+            fs::write(&file, content)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let updated = run::silent(suite.apt("apt-get").arg("update"))?;
+        Ok(if updated.status.success() { Opened::Here(suite) } else { refused(&updated.text) })
     }
 
     /// The packages that `package` depends on; none if the suite has no such package.
@@ -76,7 +96,7 @@ impl Suite {
         Ok(version.map(str::to_owned).filter(|_| ended.status.success()))
     }
 
-    /// Downloads `packages` and unpacks them into `into`.
+    /// Downloads `packages`.
     pub fn download(&self, packages: &[String]) -> Result<()> {
         let mut command = self.apt("apt-get");
         succeed(command.arg("download").args(packages).current_dir(self.folder.join("packages")))
@@ -96,26 +116,29 @@ impl Suite {
 
     fn apt(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        let set = |name: &str, value: &str| format!("{name}={}/{value}", self.folder.display());
-        command.env("LC_ALL", "C").arg("--quiet=2");
-        for option in [
-            "Dir::Etc::sourcelist=/dev/null".into(),
-            set("Dir::Etc::sourceparts", "sources"),
-            set("Dir::State", "."),
-            set("Dir::State::lists", "lists"),
-            set("Dir::State::status", "status"),
-            set("Dir::Cache", "cache"),
-            // Fetched as this user: the folder is this user's.
-            "APT::Sandbox::User=root".into(),
-            "APT::Update::Error-Mode=any".into(),
-            "Acquire::Languages=none".into(),
-            "Acquire::Retries=2".into(),
-            "Acquire::http::Timeout=30".into(),
-        ] {
-            command.args(["-o", &option]);
-        }
+        command.env("LC_ALL", "C").args(["--quiet=2", "--config-file"]);
+        command.arg(self.folder.join("apt.conf"));
         command
     }
+}
+
+/// What apt is to do otherwise than this machine's configuration says, with its files in `folder`.
+fn configuration(folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "Dir::Etc::sourcelist \"/dev/null\";\n\
+         Dir::Etc::sourceparts \"{folder}/sources\";\n\
+         Dir::State \"{folder}\";\n\
+         Dir::State::lists \"{folder}/lists\";\n\
+         Dir::State::status \"{folder}/status\";\n\
+         Dir::Cache \"{folder}/cache\";\n\
+         APT::Sandbox::User \"root\";\n\
+         APT::Update::Error-Mode \"any\";\n\
+         Acquire::Languages \"none\";\n\
+         Acquire::Retries \"1\";\n\
+         Acquire::http::Timeout \"20\";\n\
+         Acquire::https::Timeout \"20\";\n"
+    )
 }
 
 /// The names in the answer of `apt-cache depends`.
@@ -135,6 +158,17 @@ mod tests {
         let expected = ["http://mirror/debian/", "mirror+file:/etc/apt/mirrors/debian.list/"];
         assert_eq!(of_debian(lines), expected);
         assert!(of_debian("").is_empty());
+    }
+
+    #[test]
+    fn a_suite_that_is_not_there_is_told_from_a_mirror_that_is_not() {
+        let absent =
+            "E: The repository 'http://mirror/debian x Release' does not have a Release file.";
+        assert!(matches!(refused(absent), Opened::Absent));
+        let text =
+            "E: Failed to fetch http://mirror  Could not connect\nE: Some index files failed";
+        let Opened::Refused(why) = refused(text) else { panic!("an answer of no mirror") };
+        assert_eq!(why, "E: Failed to fetch http://mirror  Could not connect");
     }
 
     #[test]

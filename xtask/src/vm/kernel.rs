@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::apt::{self, Suite};
+use super::apt::{self, Opened, Suite};
 use crate::part::Unavailable;
 use crate::tools::{announced, kept, succeed};
 use crate::workspace::Workspace;
@@ -149,11 +149,18 @@ fn offered(line: &Line, work: &Path) -> Result<(Suite, String)> {
     let mut tried = Vec::new();
     for mirror in &mirrors {
         for name in line.suites {
-            let suite = match Suite::open(mirror, name, &work.join(format!("apt-{name}"))) {
-                Ok(suite) => suite,
-                Err(error) => {
-                    tried.push(format!("{name}: {error:#}"));
+            // Each has a folder of its own.
+            let folder = work.join(format!("apt-{}", tried.len()));
+            let suite = match Suite::open(mirror, name, &folder)? {
+                Opened::Here(suite) => suite,
+                Opened::Absent => {
+                    tried.push(format!("there is no {name}"));
                     continue;
+                }
+                Opened::Refused(why) => {
+                    // The other suites would fare no better.
+                    tried.push(format!("{name}: {why}"));
+                    break;
                 }
             };
             let depends = suite.depends("linux-image-amd64")?;

@@ -28,27 +28,28 @@ pub fn part(workspace: &Workspace) -> Result<Report> {
         report.excuse(error)?;
         return Ok(report);
     }
+    let mut kernels = Vec::new();
     for line in &LINES {
-        let kernel = match Kernel::get(workspace, line) {
-            Ok(kernel) => kernel,
-            Err(error) => {
-                report.excuse(error)?;
-                continue;
-            }
-        };
-        println!("--- {}: {}", kernel.release, line.about);
-        smoke(workspace, &kernel, &mut report)?;
+        match Kernel::get(workspace, line) {
+            Ok(kernel) => kernels.push(kernel),
+            Err(error) => report.excuse(error)?,
+        }
+    }
+    for kernel in &kernels {
+        println!("--- {}: {}", kernel.release, kernel.line.about);
+        smoke(workspace, kernel, &mut report)?;
         for (package, test) in TESTS {
-            let guest = Guest::new(workspace, &kernel);
+            let guest = Guest::new(workspace, kernel);
             let arguments = ["--include-ignored".into()];
             run_test_binary(workspace, guest, package, test, &arguments, &mut report)?;
         }
     }
     // What does not depend on the kernel is shown with one.
-    if let Ok(kernel) = Kernel::get(workspace, &LINES[0]) {
+    if let Some(kernel) = kernels.first() {
         println!("--- {}: how commands end", kernel.release);
-        ends(workspace, &kernel, &mut report)?;
-        iommu(workspace, &kernel, &mut report)?;
+        ends(workspace, kernel, &mut report)?;
+        booted_again(workspace, kernel, &mut report)?;
+        iommu(workspace, kernel, &mut report)?;
     }
     Ok(report)
 }
@@ -102,7 +103,7 @@ fn ends(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> Result<(
     report.check(streams == ("it's a word\nno newline", "error\n"), || {
         format!("the command's two streams arrive as {streams:?}")
     });
-    println!("a command that takes too long:");
+    println!("\na command that takes too long:");
     let endless = run(3, "exec sleep infinity")?;
     report.check(endless.end == End::TimedOut, || {
         format!("a command without end ends with {:?}", endless.end)
@@ -111,6 +112,21 @@ fn ends(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> Result<(
     let dead = run(60, "echo before; echo c >/proc/sysrq-trigger; sleep 60")?;
     report.check(dead.end == End::Died && dead.stdout == "before\n", || {
         format!("a command whose kernel dies ends with {:?} and `{}`", dead.end, dead.stdout)
+    });
+    Ok(())
+}
+
+/// A guest whose kernel dies as the emulation makes some die is booted again.
+fn booted_again(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> Result<()> {
+    const DIE_ONCE: &str = "\
+        test -e /share/died && exit 5; \
+        touch /share/died; echo '<3>Oops: int3' >/dev/kmsg; echo c >/proc/sysrq-trigger; sleep 60";
+    println!("a kernel that dies of the emulation:");
+    let share = tempfile::tempdir().context("cannot make a folder")?;
+    let guest = Guest::new(workspace, kernel).share(share.path())?;
+    let ended = guest.run(&["bash".into(), "-c".into(), DIE_ONCE.into()])?;
+    report.check(ended.end == End::Status(5), || {
+        format!("a guest that died of the emulation ends with {:?}", ended.end)
     });
     Ok(())
 }
