@@ -27,7 +27,7 @@ Examples:
   cargo xtask vm run --kernel 6.1 -- ibv_devinfo -v
   cargo xtask vm run --kernel 7 -- target/release/mkey devices
   cargo xtask vm run --kernel 7 --share /tmp/out -- bash -c 'dmesg > log'
-  cargo xtask vm test --kernel 7 mkey-os pin
+  cargo xtask vm test --kernel 7 mkey-os accounting
   cargo xtask vm fetch
 
 A guest is booted for one command, which runs as root with a soft-RoCE device, rxe0, and with this
