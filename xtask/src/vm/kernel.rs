@@ -172,7 +172,7 @@ fn offered(line: &Line, work: &Path) -> Result<(Suite, String)> {
             }
         }
     }
-    bail!(Unavailable(format!("no kernel with {} is offered: {}", line.about, tried.join("; "))))
+    bail!(Unavailable(format!("no kernel to be had with {}: {}", line.about, tried.join("; "))))
 }
 
 /// The packages that make up the kernel `release`: image and modules are one, or apart.
