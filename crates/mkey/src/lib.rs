@@ -4,3 +4,4 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod keep;
+mod pool;
