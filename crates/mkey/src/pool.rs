@@ -85,6 +85,10 @@ pub(crate) struct Block {
     pub(crate) hold: Hold,
 }
 
+// SAFETY: the start is a place in memory that the hold keeps, for whoever has it; it belongs to no
+// thread.
+unsafe impl Send for Block {}
+
 impl Block {
     #[inline]
     fn new(idle: Idle, len: usize) -> Self {
@@ -133,7 +137,7 @@ impl Pool {
         let shared = &*self.0.0;
         let hot = shared.hot();
         if let Some(class) = Class::holding(len.wrapping_sub(1) >> hot.shift)
-            && align == 1
+            && (align == 1 || align.is_power_of_two() && align >> hot.shift <= 1)
             && let Some(Some(pointer)) = local::with(hot.id, |own| own.take(&hot.recall, class))
         {
             // SAFETY: it was put there by `Idle::pointer`, and is out of there now.

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 /// Registers memory for a pool.
 pub(crate) trait Source: Send + Sync {
-    /// `len` bytes, registered once. It may give more (whole huge pages).
+    /// `len` bytes from the start of a page, registered once. It may give more (whole huge pages).
     ///
     /// # Errors
     /// Memory can not be had, or can not be registered.
