@@ -333,6 +333,16 @@ pub enum RefusedBy {
     },
 }
 
+impl fmt::Display for RefusedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Access(refusal) => refusal.fmt(f),
+            Self::Manage(refusal) => refusal.fmt(f),
+            Self::QpRights { has } => write!(f, "the queue pair's own rights are {has}"),
+        }
+    }
+}
+
 /// What the registrations of a device cost so far, in nanoseconds, by term. Zero where the device
 /// can not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

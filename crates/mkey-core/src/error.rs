@@ -265,6 +265,47 @@ pub enum Reason {
         /// Its depth.
         depth: u32,
     },
+    /// A pool, cache or limit of the library has no room left.
+    #[error("the {what} has no room for {asked}: {free} free, limit {limit}")]
+    Exhausted {
+        /// What is full.
+        what: &'static str,
+        /// What was asked for, in its unit.
+        asked: u64,
+        /// What is free, in the same unit.
+        free: u64,
+        /// The limit in force, in the same unit.
+        limit: u64,
+    },
+    /// Something did not come in the time allowed.
+    #[error("not within {} ms", .after.as_millis())]
+    TimedOut {
+        /// The time allowed.
+        after: core::time::Duration,
+    },
+    /// Peers may access the memory, so that it can not be lent as a slice.
+    #[error("the memory was registered for peers to access; it can be read and written, not lent")]
+    Exposed,
+    /// Posted work, a grant or another slice still uses it.
+    #[error("{what} is still in use: by posted work, a grant or another slice")]
+    StillUsed {
+        /// What is in use.
+        what: &'static str,
+    },
+    /// A queue pair, a grant or a registration that has ended.
+    #[error("the {what} has ended")]
+    Ended {
+        /// What has ended.
+        what: &'static str,
+    },
+    /// A work request of the library's own failed.
+    #[error("{what} failed: {status}")]
+    WorkFailed {
+        /// What it was to do.
+        what: &'static str,
+        /// How it ended.
+        status: crate::status::WcStatus,
+    },
     /// The operating system refused.
     #[error("{call} failed")]
     System {
@@ -280,6 +321,7 @@ pub enum Reason {
 pub mod errno {
     pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
+    pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
@@ -287,6 +329,7 @@ pub mod errno {
     pub const EBUSY: i32 = 16;
     pub const EINVAL: i32 = 22;
     pub const EOPNOTSUPP: i32 = 95;
+    pub const ETIMEDOUT: i32 = 110;
 }
 
 impl Reason {
@@ -301,10 +344,13 @@ impl Reason {
             Reason::MemlockLimit { .. }
             | Reason::TableFull { .. }
             | Reason::QueueFull { .. }
-            | Reason::CqOverrun { .. } => ENOMEM,
+            | Reason::CqOverrun { .. }
+            | Reason::Exhausted { .. } => ENOMEM,
             Reason::MemlockForbidden | Reason::OtherPd | Reason::RightMissing { .. } => EPERM,
             Reason::UnknownHandle { .. } | Reason::UnknownLkey { .. } => ENOENT,
-            Reason::InUse { .. } => EBUSY,
+            Reason::InUse { .. } | Reason::Exposed | Reason::StillUsed { .. } => EBUSY,
+            Reason::TimedOut { .. } => ETIMEDOUT,
+            Reason::WorkFailed { .. } => EIO,
             Reason::PinnedReadOnly => EACCES,
             Reason::System { errno, .. } => *errno,
             _ => EINVAL,
@@ -341,6 +387,12 @@ impl Reason {
             Reason::UnknownLkey { .. } => 25,
             Reason::CqOverrun { .. } => 26,
             Reason::System { .. } => 27,
+            Reason::Exhausted { .. } => 28,
+            Reason::TimedOut { .. } => 29,
+            Reason::Exposed => 30,
+            Reason::StillUsed { .. } => 31,
+            Reason::Ended { .. } => 32,
+            Reason::WorkFailed { .. } => 33,
         })
     }
 }
@@ -353,6 +405,7 @@ impl fmt::Display for Errno {
         let name = match self.0 {
             EPERM => "EPERM",
             ENOENT => "ENOENT",
+            EIO => "EIO",
             EAGAIN => "EAGAIN",
             ENOMEM => "ENOMEM",
             EACCES => "EACCES",
@@ -360,6 +413,7 @@ impl fmt::Display for Errno {
             EBUSY => "EBUSY",
             EINVAL => "EINVAL",
             EOPNOTSUPP => "EOPNOTSUPP",
+            ETIMEDOUT => "ETIMEDOUT",
             other => return write!(f, "errno {other}"),
         };
         f.write_str(name)

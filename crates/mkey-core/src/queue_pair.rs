@@ -130,6 +130,49 @@ pub struct QpModify {
     pub ah: Option<AhAttr>,
 }
 
+impl QpModify {
+    /// RESET to INIT of a connected queue pair on port 1: what peers may do by it.
+    pub fn init(rights: Rights) -> Self {
+        Self {
+            state: Some(QpState::Init),
+            port: Some(1),
+            pkey_index: Some(0),
+            rights: Some(rights),
+            ..Self::default()
+        }
+    }
+
+    /// INIT to RTR of a reliable connection to the queue pair `dest_qp_num` behind `ah`, that
+    /// begins at `rq_psn`: 16 READs and atomics of the peer at a time, 0.64 ms to wait after a
+    /// receiver-not-ready NAK.
+    pub fn rtr(ah: AhAttr, dest_qp_num: u32, path_mtu: u32, rq_psn: u32) -> Self {
+        Self {
+            state: Some(QpState::Rtr),
+            ah: Some(ah),
+            dest_qp_num: Some(dest_qp_num),
+            path_mtu: Some(path_mtu),
+            rq_psn: Some(rq_psn),
+            max_dest_rd_atomic: Some(16),
+            min_rnr_timer: Some(12),
+            ..Self::default()
+        }
+    }
+
+    /// RTR to RTS of a reliable connection that begins at `sq_psn`: 16 READs and atomics at a
+    /// time, 67 ms to wait for an answer and 7 retries, for ever where the receiver is not ready.
+    pub fn rts(sq_psn: u32) -> Self {
+        Self {
+            state: Some(QpState::Rts),
+            sq_psn: Some(sq_psn),
+            timeout: Some(14),
+            retry_cnt: Some(7),
+            rnr_retry: Some(7),
+            max_rd_atomic: Some(16),
+            ..Self::default()
+        }
+    }
+}
+
 /// The attributes of a queue pair as they are.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of `struct ibv_qp_attr`")]

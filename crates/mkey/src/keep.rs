@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Something counted that keeps registered memory registered, mapped and not handed out again.
 ///
@@ -24,47 +26,82 @@ pub(crate) unsafe trait Counted: Send + Sync {
     fn is_only(&self) -> bool;
 }
 
+/// Something in an `Arc` that keeps registered memory registered and mapped.
+pub(crate) trait Shared: Send + Sync {
+    /// Whether nothing but the `Arc` itself leads to the memory.
+    fn is_sole(&self) -> bool;
+}
+
 /// One hold: cloning counts, dropping lets go.
-pub(crate) struct Hold(NonNull<dyn Counted>);
+pub(crate) struct Hold(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Shared(Arc<dyn Shared>),
+    Counted(CountedHold),
+}
+
+struct CountedHold(NonNull<dyn Counted>);
 
 // SAFETY: `Counted` is `Send + Sync`, and holds may be let go by any thread.
-unsafe impl Send for Hold {}
-// SAFETY: as above; all that `&Hold` allows is counting.
-unsafe impl Sync for Hold {}
+unsafe impl Send for CountedHold {}
+// SAFETY: as above; all that `&CountedHold` allows is counting.
+unsafe impl Sync for CountedHold {}
 
 impl Hold {
+    pub(crate) fn shared(shared: Arc<dyn Shared>) -> Self {
+        Self(Kind::Shared(shared))
+    }
+
     /// Takes over a hold that has been counted already.
     ///
     /// # Safety
     /// One hold of `counted` is the new value's, and `counted` stays where it is while held.
     pub(crate) unsafe fn from_counted(counted: NonNull<dyn Counted>) -> Self {
-        Self(counted)
+        Self(Kind::Counted(CountedHold(counted)))
     }
 
-    fn counted(&self) -> &dyn Counted {
-        // SAFETY: the object stays while this hold is counted.
-        unsafe { self.0.as_ref() }
-    }
-
-    /// Whether this is the only hold.
+    /// Whether this is the only hold, and nothing else leads to the memory. What other holders did
+    /// before they let go has happened then.
     pub(crate) fn is_only(&self) -> bool {
-        self.counted().is_only()
+        match &self.0 {
+            Kind::Shared(shared) => {
+                let only = Arc::strong_count(shared) == 1 && shared.is_sole();
+                fence(Ordering::Acquire);
+                only
+            }
+            Kind::Counted(counted) => counted.get().is_only(),
+        }
     }
 }
 
 impl Clone for Hold {
     #[inline]
     fn clone(&self) -> Self {
-        self.counted().acquire();
+        Self(self.0.clone())
+    }
+}
+
+impl CountedHold {
+    fn get(&self) -> &dyn Counted {
+        // SAFETY: the object stays while this hold is counted.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for CountedHold {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.get().acquire();
         Self(self.0)
     }
 }
 
-impl Drop for Hold {
+impl Drop for CountedHold {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: this hold was counted, and ends here.
-        unsafe { self.counted().release() }
+        unsafe { self.get().release() }
     }
 }
 

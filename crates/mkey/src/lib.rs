@@ -1,7 +1,56 @@
 //! RDMA memory registration, safe by type and cheap by design.
+//!
+//! Register once, hand out buffers, grant a peer exactly one buffer for exactly one request.
+//!
+//! * [`Device`], [`Pd`], [`Cq`], [`Qp`]: the objects of the verbs, each keeping what it stands on.
+//! * [`Region`], [`SharedMemory`], [`Foreign`]: memory with its owner. [`Mr`]: such memory,
+//!   registered. [`Slice`]: part of it, as work requests name it; [`Local`]: a slice borrowed as
+//!   bytes, while nobody else can reach it.
+//! * [`Access`], [`PeerAccess`]: rights that can not be wrong. [`RemoteKey`]: what a peer gets.
+//! * [`Work`], [`Recv`]: work requests, which keep what they name until their completion is seen.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod access;
+mod cq;
+mod device;
+mod events;
+mod in_flight;
 mod keep;
+mod memory;
+mod mr;
+mod pd;
+mod plane;
 mod pool;
+mod posted;
+mod qp;
+mod remote;
+mod slice;
+mod sync;
+mod work;
+
+pub use access::{Access, PeerAccess};
+pub use cq::Cq;
+pub use device::{Device, DeviceStats};
+pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
+pub use mr::{Mr, MrBuilder};
+pub use pd::Pd;
+pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage, SlabReport};
+pub use qp::{Endpoint, Qp, QpBuilder};
+pub use remote::RemoteKey;
+pub use slice::{Local, Slice};
+pub use work::{Recv, Work};
+
+pub use mkey_core::address::{HostAddr, IoAddr};
+pub use mkey_core::data_plane::PostError;
+pub use mkey_core::device::{Advice, Capabilities, OdpStats, PortInfo};
+pub use mkey_core::error::{Code, Error, Reason, Result};
+pub use mkey_core::key::{Key, Lkey, Rkey};
+pub use mkey_core::queue_pair::{QpKind, QpState};
+pub use mkey_core::rights::Rights;
+pub use mkey_core::status::{WcOpcode, WcStatus};
+pub use mkey_core::work::Completion;
+pub use mkey_os::mapping::PageKind;
+#[cfg(feature = "soft")]
+pub use mkey_soft::{PinMode, SoftDevice, SoftOptions, Stale};

@@ -11,8 +11,9 @@
 //! | `magazine`, `local`, `fence` | blocks resting with threads, and how they are called back |
 //! | `record` | the count of a block's holders |
 //! | `runs`, `arena` | which bytes of which slab are free |
-//! | `queue` | who waits, in order |
-//! | `shared` | the lock, growth, shrinking |
+//! | `source` | where slabs come from |
+//! | `queue`, `waiting` | who waits, in order |
+//! | `state`, `shared` | the lock and what it guards; growth, shrinking |
 
 mod arena;
 mod error;
@@ -25,25 +26,29 @@ mod record;
 mod runs;
 mod shared;
 mod source;
+mod state;
 mod stats;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod waiting;
 
 pub use error::{Limit, PoolError, Shortage};
 pub use options::PoolOptions;
+pub use source::SlabReport;
 pub use stats::PoolStats;
 
 use crate::keep::Hold;
+use crate::pd::Pd;
+use crate::slice::Slice;
 use magazine::Class;
-use mkey_core::address::IoAddr;
-use mkey_core::key::Lkey;
 use record::Idle;
-use shared::{Next, Shared};
+use shared::Shared;
 use source::Source;
-use std::ptr::NonNull;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use waiting::Next;
 
 /// How much memory is asked for: a length, and an alignment of its first byte in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,38 +76,20 @@ impl From<usize> for Request {
     }
 }
 
-/// A piece of the pool that is handed out.
-pub(crate) struct Block {
-    /// The first byte.
-    pub(crate) start: NonNull<u8>,
-    /// Bytes, as asked for.
-    pub(crate) len: usize,
-    /// The I/O address of the first byte.
-    pub(crate) iova: IoAddr,
-    /// The local key.
-    pub(crate) lkey: Lkey,
-    /// Keeps it; the last clone that is dropped gives it back.
-    pub(crate) hold: Hold,
+/// A block that is handed out.
+#[inline]
+fn hand_out(idle: Idle, len: usize) -> Slice {
+    // SAFETY: a block that is handed out has one hold counted, this one, and its record stays
+    // until that is let go.
+    let hold = unsafe { Hold::from_counted(idle.pointer()) };
+    idle.piece().slice(len, hold)
 }
 
-// SAFETY: the start is a place in memory that the hold keeps, for whoever has it; it belongs to no
-// thread.
-unsafe impl Send for Block {}
-
-impl Block {
-    #[inline]
-    fn new(idle: Idle, len: usize) -> Self {
-        let piece = idle.piece();
-        // SAFETY: a block that is handed out has one hold counted, this one, and its record stays
-        // until that is let go.
-        let hold = unsafe { Hold::from_counted(idle.pointer()) };
-        Self { start: piece.start, len, iova: piece.iova, lkey: piece.lkey, hold }
-    }
-}
-
-/// The pool. Cloning shares it.
+/// A pool of registered memory: registered once, in slabs, and handed out in [`Slice`]s. Cloning a
+/// handle shares the pool. A slice goes back when its last clone is gone (posted work counts), also
+/// from other threads, also after the pool.
 #[derive(Clone)]
-pub(crate) struct Pool(Arc<Open>);
+pub struct Pool(Arc<Open>);
 
 /// The pool as long as somebody has a handle of it.
 struct Open(Arc<Shared>);
@@ -114,9 +101,20 @@ impl Drop for Open {
 }
 
 impl Pool {
-    /// A pool over `source` with its floor registered. `region` is the largest memory region that
-    /// the device registers, in bytes.
-    pub(crate) fn new(
+    /// A pool of memory registered in `pd`, with its floor registered.
+    ///
+    /// # Errors
+    /// [`PoolError::Option`]; [`PoolError::Source`] where the floor can not be had or not be
+    /// registered.
+    pub fn new(pd: &Pd, options: &PoolOptions) -> Result<Self, PoolError> {
+        let most = pd.device().capabilities().max_mr_size;
+        let region = usize::try_from(most).unwrap_or(usize::MAX);
+        Self::over(Box::new(options.registrar(pd)), region, options)
+    }
+
+    /// A pool over `source`. `region` is the largest memory region that the device registers, in
+    /// bytes.
+    fn over(
         source: Box<dyn Source>,
         region: usize,
         options: &PoolOptions,
@@ -132,7 +130,7 @@ impl Pool {
     /// [`PoolError::Source`] where the pool could not grow; the others for a request that never
     /// can be served.
     #[inline]
-    pub(crate) fn alloc(&self, request: impl Into<Request>) -> Result<Block, PoolError> {
+    pub fn alloc(&self, request: impl Into<Request>) -> Result<Slice, PoolError> {
         let Request { len, align } = request.into();
         let shared = &*self.0.0;
         let hot = shared.hot();
@@ -141,15 +139,27 @@ impl Pool {
             && let Some(Some(pointer)) = local::with(hot.id, |own| own.take(&hot.recall, class))
         {
             // SAFETY: it was put there by `Idle::pointer`, and is out of there now.
-            return Ok(Block::new(unsafe { Idle::from_pointer(pointer) }, len));
+            return Ok(hand_out(unsafe { Idle::from_pointer(pointer) }, len));
         }
         Self::alloc_slow(shared, len, align)
     }
 
+    /// As [`alloc`](Self::alloc), with all bytes zero.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_zeroed(&self, request: impl Into<Request>) -> Result<Slice, PoolError> {
+        let slice = self.alloc(request)?;
+        // SAFETY: the bytes are mapped and writable as long as the slice lives, which is new:
+        // nobody else has it, and no reference to the bytes exists.
+        unsafe { slice.start.write_bytes(0, slice.len) };
+        Ok(slice)
+    }
+
     #[cold]
-    fn alloc_slow(shared: &Shared, len: usize, align: usize) -> Result<Block, PoolError> {
+    fn alloc_slow(shared: &Shared, len: usize, align: usize) -> Result<Slice, PoolError> {
         let need = shared.need(len, align).map_err(|error| shared.failed(error))?;
-        Ok(Block::new(shared.allocate(&need)?, len))
+        Ok(hand_out(shared.allocate(&need)?, len))
     }
 
     /// As [`alloc`](Self::alloc), but waits up to `timeout` for room; first come, first served.
@@ -157,17 +167,17 @@ impl Pool {
     /// # Errors
     /// [`PoolError::TimedOut`]; [`PoolError::Full`] or [`PoolError::Source`] where all blocks are
     /// back and there is no room all the same; the others at once.
-    pub(crate) fn alloc_wait(
+    pub fn alloc_wait(
         &self,
         request: impl Into<Request>,
         timeout: Duration,
-    ) -> Result<Block, PoolError> {
+    ) -> Result<Slice, PoolError> {
         let Request { len, align } = request.into();
         let shared = &*self.0.0;
         let need = shared.need(len, align).map_err(|error| shared.failed(error))?;
         let start = Instant::now();
         let turns = match shared.allocate_or_queue(&need)? {
-            Next::Got(idle) => return Ok(Block::new(idle, len)),
+            Next::Got(idle) => return Ok(hand_out(idle, len)),
             Next::Wait(turns) => turns,
         };
         // A time that is past all clocks has no end.
@@ -176,7 +186,7 @@ impl Pool {
             use event_listener::Listener;
             let listener = turns.event().listen();
             if let Some(answer) = turns.turn() {
-                return answer.map(|idle| Block::new(idle, len));
+                return answer.map(|idle| hand_out(idle, len));
             }
             match deadline {
                 None => listener.wait(),
@@ -195,33 +205,41 @@ impl Pool {
     ///
     /// # Errors
     /// As [`alloc_wait`](Self::alloc_wait), but for the time.
-    pub(crate) async fn alloc_async(
-        &self,
-        request: impl Into<Request>,
-    ) -> Result<Block, PoolError> {
+    pub async fn alloc_async(&self, request: impl Into<Request>) -> Result<Slice, PoolError> {
         let Request { len, align } = request.into();
         let shared = &*self.0.0;
         let need = shared.need(len, align).map_err(|error| shared.failed(error))?;
         let turns = match shared.allocate_or_queue(&need)? {
-            Next::Got(idle) => return Ok(Block::new(idle, len)),
+            Next::Got(idle) => return Ok(hand_out(idle, len)),
             Next::Wait(turns) => turns,
         };
         loop {
             let listener = turns.event().listen();
             if let Some(answer) = turns.turn() {
-                return answer.map(|idle| Block::new(idle, len));
+                return answer.map(|idle| hand_out(idle, len));
             }
             listener.await;
         }
     }
 
     /// Gives all slabs that are empty and above the floor back; how many bytes that were.
-    pub(crate) fn trim(&self) -> usize {
+    pub fn trim(&self) -> usize {
         self.0.0.trim()
     }
 
+    /// What its slabs lie on now, in the order in which they serve.
+    pub fn slabs(&self) -> Vec<SlabReport> {
+        self.0.0.reports()
+    }
+
     /// What the pool has counted.
-    pub(crate) fn stats(&self) -> PoolStats {
+    pub fn stats(&self) -> PoolStats {
         self.0.0.stats()
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.stats()).finish()
     }
 }

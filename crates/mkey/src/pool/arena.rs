@@ -3,14 +3,17 @@
 //! The first slab with room serves, so that the later ones fall empty and can be given back.
 
 use super::runs::{RunId, Runs};
-use super::source::Obtained;
+use super::source::{Obtained, SlabReport};
+use crate::keep::Hold;
+use crate::slice::Slice;
 use mkey_core::address::IoAddr;
-use mkey_core::key::Lkey;
+use mkey_core::key::{Lkey, Rkey};
 use std::ptr::NonNull;
 
 /// Registered memory and its runs.
 pub(super) struct Slab {
-    memory: Obtained,
+    memory: Slice,
+    report: SlabReport,
     runs: Runs,
     /// Bytes before the first whole granule.
     skipped: usize,
@@ -30,12 +33,23 @@ impl Slab {
 /// A piece of a slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    pub(super) start: NonNull<u8>,
     pub(super) granules: u32,
-    pub(super) iova: IoAddr,
-    pub(super) lkey: Lkey,
+    start: NonNull<u8>,
+    iova: IoAddr,
+    lkey: Lkey,
+    rkey: Option<Rkey>,
+    private: bool,
     slab: usize,
     run: RunId,
+}
+
+impl Piece {
+    /// Its first `len` bytes, kept by `hold`.
+    #[inline]
+    pub(super) fn slice(&self, len: usize, hold: Hold) -> Slice {
+        let Self { start, iova, lkey, rkey, private, .. } = *self;
+        Slice { start, len, iova, lkey, rkey, private, hold }
+    }
 }
 
 /// What a request needs, in granules.
@@ -63,17 +77,20 @@ impl Arena {
 
     /// Adds registered memory; gives it back where it has not one whole granule, or more granules
     /// than 32 bits count.
-    pub(super) fn add(&mut self, memory: Obtained) -> Result<(), Obtained> {
+    pub(super) fn add(&mut self, obtained: Obtained) -> Result<(), Obtained> {
+        let Slice { start, len, .. } = obtained.memory;
+        let at = start.as_ptr().addr();
         let granule = 1usize << self.shift;
-        let skipped = memory.start.as_ptr().addr().wrapping_neg() & (granule - 1);
-        let granules = memory.len.checked_sub(skipped).map_or(0, |whole| whole >> self.shift);
-        let phase = (memory.start.as_ptr().addr().wrapping_add(skipped) >> self.shift) as u32;
+        let skipped = at.wrapping_neg() & (granule - 1);
+        let granules = len.checked_sub(skipped).map_or(0, |whole| whole >> self.shift);
+        let phase = (at.wrapping_add(skipped) >> self.shift) as u32;
         let Some(granules) = u32::try_from(granules).ok().filter(|granules| *granules > 0) else {
-            return Err(memory);
+            return Err(obtained);
         };
-        self.registered += memory.len;
+        self.registered += len;
         self.empty += 1;
-        let slab = Slab { memory, runs: Runs::new(granules, phase), skipped };
+        let Obtained { memory, report } = obtained;
+        let slab = Slab { memory, report, runs: Runs::new(granules, phase), skipped };
         match self.slabs.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(slab),
             None => self.slabs.push(Some(slab)),
@@ -94,6 +111,8 @@ impl Arena {
                 // `len` bytes from `start`.
                 start: unsafe { slab.memory.start.add(offset) },
                 granules: room.granules,
+                rkey: slab.memory.rkey,
+                private: slab.memory.private,
                 iova: IoAddr(slab.memory.iova.0.wrapping_add(offset as u64)),
                 lkey: slab.memory.lkey,
                 slab: at,
@@ -147,6 +166,11 @@ impl Arena {
     pub(super) fn spare(&self, floor: usize) -> usize {
         let empty = self.each().filter(|slab| slab.is_empty()).map(Slab::len).sum::<usize>();
         empty.min(self.registered.saturating_sub(floor))
+    }
+
+    /// What the slabs lie on.
+    pub(super) fn reports(&self) -> Vec<SlabReport> {
+        self.each().map(|slab| slab.report.clone()).collect()
     }
 
     /// Bytes of all free runs, and of the largest.

@@ -45,7 +45,7 @@ pub enum PoolError {
     #[error("the pool could not grow: {error} ({shortage})")]
     Source {
         /// The verb that failed, and why.
-        error: mkey_core::error::Error,
+        error: Box<mkey_core::error::Error>,
         /// What there was.
         shortage: Shortage,
     },

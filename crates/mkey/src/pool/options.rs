@@ -1,11 +1,17 @@
 //! How large a pool is, and in what steps.
 
 use super::error::PoolError;
+use super::source::Registrar;
+use crate::access::Access;
+use crate::pd::Pd;
+use mkey_os::mapping::PageKind;
 
-/// The largest block and alignment unit.
-const LARGEST_GRANULE: usize = 2 << 20;
+/// What mapped memory is aligned to at least.
+pub(super) const PAGE: usize = 4096;
+/// Whole ones are taken where possible, and nothing is aligned to more.
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// The options of a pool, all in bytes.
+/// The options of a pool; sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolOptions {
     slab: usize,
@@ -13,11 +19,15 @@ pub struct PoolOptions {
     ceiling: usize,
     min_block: usize,
     resting: usize,
+    access: Access,
+    pages: Option<PageKind>,
+    numa_node: Option<u32>,
 }
 
 impl Default for PoolOptions {
     /// Slabs of 64 MiB, one of them registered from the start, no ceiling but that of the system,
-    /// blocks from 4 KiB, 256 KiB resting per thread and size.
+    /// blocks from 4 KiB, 256 KiB resting per thread and size; registered local-only, on the largest
+    /// pages that can be had.
     fn default() -> Self {
         Self {
             slab: 64 << 20,
@@ -25,6 +35,9 @@ impl Default for PoolOptions {
             ceiling: usize::MAX,
             min_block: 4096,
             resting: 256 << 10,
+            access: Access::local(),
+            pages: None,
+            numa_node: None,
         }
     }
 }
@@ -65,6 +78,32 @@ impl PoolOptions {
         self.resting = bytes;
         self
     }
+
+    /// The rights that the slabs are registered with. Rights of peers are rights to the whole pool:
+    /// grants, which open one block for one queue pair, need
+    /// [`Access::windows`](crate::Access::windows) only.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Exactly this kind of pages, or an error.
+    pub fn pages(mut self, kind: PageKind) -> Self {
+        self.pages = Some(kind);
+        self
+    }
+
+    /// Memory of this NUMA node, where that can be had ([`Pool::slabs`](crate::Pool::slabs)
+    /// tells).
+    pub fn numa_node(mut self, node: u32) -> Self {
+        self.numa_node = Some(node);
+        self
+    }
+
+    pub(super) fn registrar(&self, pd: &Pd) -> Registrar {
+        let Self { access, pages, numa_node, .. } = *self;
+        Registrar { pd: pd.clone(), access, pages, numa_node }
+    }
 }
 
 /// Options that have been checked, with the device's limit.
@@ -83,8 +122,8 @@ impl PoolOptions {
     /// Checks them. `region` is the largest memory region of the device.
     pub(super) fn check(&self, region: usize) -> Result<Limits, PoolError> {
         let wrong = |option, value, allowed| Err(PoolError::Option { option, value, allowed });
-        let Self { slab, floor, ceiling, min_block: granule, resting } = *self;
-        if !granule.is_power_of_two() || !(64..=LARGEST_GRANULE).contains(&granule) {
+        let Self { slab, floor, ceiling, min_block: granule, resting, .. } = *self;
+        if !granule.is_power_of_two() || !(64..=HUGE_PAGE).contains(&granule) {
             return wrong("min_block", granule, "a power of two from 64 bytes to 2 MiB");
         }
         if ceiling < granule {
@@ -93,6 +132,8 @@ impl PoolOptions {
         if slab < granule {
             return wrong("slab", slab, "at least min_block");
         }
+        // Memory comes in pages.
+        let region = region - region % PAGE;
         let slab = slab.min(region).min(ceiling);
         if slab < granule {
             return wrong("min_block", granule, "at most the device's largest memory region");

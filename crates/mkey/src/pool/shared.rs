@@ -1,25 +1,22 @@
 //! What the handles of a pool, its blocks and its threads share: everything behind the fast path.
 
-use super::arena::{Arena, Piece, Room, Slab};
+use super::arena::{Piece, Room, Slab};
 use super::error::{Limit, PoolError, Shortage};
 use super::fence::Fence;
 use super::local::{self, Own};
 use super::magazine::{Class, Magazines, Recall};
-use super::options::Limits;
-use super::queue::{Queue, Ticket};
+use super::options::{HUGE_PAGE, Limits, PAGE};
+use super::queue::Ticket;
 use super::record::Idle;
-use super::source::Source;
+use super::source::{SlabReport, Source};
+use super::state::State;
 use super::stats::PoolStats;
-use event_listener::Event;
+use crate::sync::lock;
 use mkey_core::error::Error;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// What mapped memory is aligned to at least.
-const PAGE: usize = 4096;
-/// Slabs that are smaller than asked for, to stay below the ceiling, keep to these.
-const HUGE_PAGE: usize = 2 << 20;
 /// Empty slabs that are kept above the floor: one, so that a load that goes up and down by a block
 /// does not register and deregister each time.
 const KEEP_EMPTY: usize = 1;
@@ -43,38 +40,16 @@ pub(super) struct Shared {
     /// Held while the pool grows: one slab is registered at a time, and the others look again.
     growing: Mutex<()>,
     state: Mutex<State>,
-    waits: AtomicU64,
+    pub(super) waits: AtomicU64,
     failures: AtomicU64,
     me: Weak<Shared>,
-}
-
-struct State {
-    arena: Arena,
-    queue: Queue,
-    /// The magazines of all threads.
-    own: Vec<Arc<Own>>,
-    /// All records, and those of no block.
-    records: Vec<Idle>,
-    spare: Vec<Idle>,
-    /// Blocks handed out or resting.
-    out: usize,
-    out_granules: u64,
-    high_granules: u64,
-    /// Allocations past the magazines, and those from magazines of threads that have ended.
-    slow: u64,
-    fast: u64,
-    grows: u64,
-    shrinks: u64,
-    closed: bool,
-    /// This very object, from the end of the pool until the last block is back.
-    last: Option<Arc<Shared>>,
 }
 
 /// A request, checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     asked: usize,
-    room: Room,
+    pub(super) room: Room,
     /// The class it is rounded up to, so that the block can rest.
     class: Option<Class>,
     /// Bytes of a slab that has room for it wherever it starts.
@@ -83,68 +58,9 @@ pub(super) struct Need {
 
 /// Why a request was not served, and whether it is no use to wait: nothing is out that could come
 /// back.
-struct Refused {
-    error: PoolError,
-    hopeless: bool,
-}
-
-/// A place in the queue; dropping it leaves.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    ticket: Ticket,
-    event: Arc<Event>,
-    need: Need,
-}
-
-/// How a request waits.
-pub(super) enum Next<'a> {
-    Got(Idle),
-    Wait(Turns<'a>),
-}
-
-/// Turns of one that waits.
-pub(super) struct Turns<'a>(Waiting<'a>);
-
-impl Turns<'_> {
-    /// What tells that another try may succeed. Listen before the try.
-    pub(super) fn event(&self) -> &Event {
-        &self.0.event
-    }
-
-    /// Tries; `None` if it has to wait on.
-    pub(super) fn turn(&self) -> Option<Result<Idle, PoolError>> {
-        let Waiting { shared, ticket, need, .. } = &self.0;
-        if !shared.lock().queue.admits(Some(*ticket)) {
-            return None;
-        }
-        match shared.acquire(need, Some(*ticket)) {
-            Ok(idle) => Some(Ok(idle)),
-            Err(Refused { error, hopeless: true }) => Some(Err(shared.failed(error))),
-            Err(_) => None,
-        }
-    }
-
-    /// The error of one that waits no longer.
-    pub(super) fn timed_out(&self, waited: std::time::Duration) -> PoolError {
-        let Waiting { shared, need, .. } = &self.0;
-        let shortage = shared.shortage(&shared.lock(), need);
-        shared.failed(PoolError::TimedOut { waited, shortage })
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.queue.leave(self.ticket);
-        let next = state.queue.first();
-        if next.is_none() && !state.closed {
-            self.shared.hot.recall.lower();
-        }
-        drop(state);
-        if let Some((_, event)) = next {
-            event.notify(1);
-        }
-    }
+pub(super) struct Refused {
+    pub(super) error: PoolError,
+    pub(super) hopeless: bool,
 }
 
 impl Shared {
@@ -221,25 +137,9 @@ impl Shared {
         self.acquire(need, None).map_err(|refused| self.failed(refused.error))
     }
 
-    /// Allocates, or joins the queue.
-    pub(super) fn allocate_or_queue(&self, need: &Need) -> Result<Next<'_>, PoolError> {
-        match self.acquire(need, None) {
-            Ok(idle) => return Ok(Next::Got(idle)),
-            Err(Refused { error, hopeless: true }) => return Err(self.failed(error)),
-            Err(_) => {}
-        }
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        let mut state = self.lock();
-        let (ticket, event) = state.queue.join(need.room);
-        // What rests in magazines goes to who waits, and what comes back meanwhile does not rest.
-        self.recall(&mut state);
-        drop(state);
-        Ok(Next::Wait(Turns(Waiting { shared: self, ticket, event, need: *need })))
-    }
-
     /// Takes, recalls what rests, grows, in this order; for who has the first ticket, or none if
     /// nobody waits.
-    fn acquire(&self, need: &Need, ticket: Option<Ticket>) -> Result<Idle, Refused> {
+    pub(super) fn acquire(&self, need: &Need, ticket: Option<Ticket>) -> Result<Idle, Refused> {
         if let Some(idle) = self.take_or_recall(&mut self.lock(), need, ticket)? {
             return Ok(idle);
         }
@@ -326,19 +226,22 @@ impl Shared {
     /// Registers a slab of `len` bytes and adds it. If that fails: the error, or `None` where the
     /// source gave more than the ceiling allows.
     fn add_slab(&self, len: usize) -> (MutexGuard<'_, State>, Result<(), Option<Error>>) {
-        let obtained = self.source.obtain(len);
+        let Limits { ceiling, region, .. } = self.limits;
+        let most = region.min(ceiling.saturating_sub(self.lock().arena.registered()));
+        let obtained = self.source.obtain(len, most);
         let mut state = self.lock();
-        let memory = match obtained {
-            Ok(memory) => memory,
+        let slab = match obtained {
+            Ok(slab) => slab,
             Err(error) => {
                 tracing::warn!(len, %error, "the pool could not grow");
                 return (state, Err(Some(error)));
             }
         };
-        let registered = state.arena.registered().saturating_add(memory.len);
-        let rejected = match registered <= self.limits.ceiling {
-            true => state.arena.add(memory).err(),
-            false => Some(memory),
+        let SlabReport { bytes, page_kind, .. } = slab.report;
+        let registered = state.arena.registered().saturating_add(bytes);
+        let rejected = match registered <= ceiling {
+            true => state.arena.add(slab).err(),
+            false => Some(slab),
         };
         if rejected.is_some() {
             drop(state);
@@ -346,7 +249,7 @@ impl Shared {
             return (self.lock(), Err(None));
         }
         state.grows += 1;
-        tracing::debug!(len, registered, "the pool has grown");
+        tracing::debug!(bytes, %page_kind, registered, "the pool has grown");
         (state, Ok(()))
     }
 
@@ -459,7 +362,7 @@ impl Shared {
     }
 
     /// Moves all that rests in magazines back. Afterwards nothing rests as long as somebody waits.
-    fn recall(&self, state: &mut State) -> bool {
+    pub(super) fn recall(&self, state: &mut State) -> bool {
         let recall = &self.hot.recall;
         recall.raise();
         let mut emptied = false;
@@ -516,6 +419,10 @@ impl Shared {
         drop(state);
     }
 
+    pub(super) fn reports(&self) -> Vec<SlabReport> {
+        self.lock().arena.reports()
+    }
+
     pub(super) fn stats(&self) -> PoolStats {
         let state = self.lock();
         let bytes = |granules: u64| granules << self.hot.shift;
@@ -542,7 +449,7 @@ impl Shared {
         }
     }
 
-    fn shortage(&self, state: &State, need: &Need) -> Shortage {
+    pub(super) fn shortage(&self, state: &State, need: &Need) -> Shortage {
         let (free, largest_free) = state.arena.free();
         Shortage {
             asked: need.asked,
@@ -557,7 +464,7 @@ impl Shared {
     fn refused(&self, state: &State, need: &Need, failed: Option<Error>) -> Refused {
         let shortage = self.shortage(state, need);
         let error = match failed {
-            Some(error) => PoolError::Source { error, shortage },
+            Some(error) => PoolError::Source { error: Box::new(error), shortage },
             None => PoolError::Full(shortage),
         };
         Refused { error, hopeless: state.out == 0 }
@@ -568,7 +475,7 @@ impl Shared {
         error
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 }
@@ -582,62 +489,4 @@ impl Drop for Shared {
             unsafe { record.free() };
         }
     }
-}
-
-impl State {
-    fn new(shift: u32) -> Self {
-        Self {
-            arena: Arena::new(shift),
-            queue: Queue::default(),
-            own: Vec::new(),
-            records: Vec::new(),
-            spare: Vec::new(),
-            out: 0,
-            out_granules: 0,
-            high_granules: 0,
-            slow: 0,
-            fast: 0,
-            grows: 0,
-            shrinks: 0,
-            closed: false,
-            last: None,
-        }
-    }
-
-    /// Whether its slab is empty now.
-    fn put_back(&mut self, idle: Idle) -> bool {
-        let piece = idle.piece();
-        self.out -= 1;
-        self.out_granules -= u64::from(piece.granules);
-        self.spare.push(idle);
-        self.arena.give(&piece)
-    }
-
-    /// Moves what rests in these magazines back, whose owner is out or is the caller. Whether a
-    /// slab fell empty.
-    fn empty(&mut self, own: &Own) -> bool {
-        let mut emptied = false;
-        for class in Class::all() {
-            while let Some(pointer) = own.take_locked(class) {
-                // SAFETY: it was put there by `Idle::pointer`, and is out of there now.
-                emptied |= self.put_back(unsafe { Idle::from_pointer(pointer) });
-            }
-        }
-        emptied
-    }
-
-    /// Takes out empty slabs above the floor but `keep`; all of a pool that has gone.
-    fn shrink(&mut self, limits: &Limits, keep: usize, dropped: &mut Vec<Slab>) {
-        let (floor, keep) = if self.closed { (0, 0) } else { (limits.floor, keep) };
-        while let Some(slab) = self.arena.remove_empty(floor, keep) {
-            dropped.push(slab);
-            self.shrinks += u64::from(!self.closed);
-        }
-    }
-}
-
-/// Locks; what a panicking thread left behind is still whole, since no critical section leaves its
-/// data half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,10 +6,14 @@ mod threads;
 mod waiting;
 
 use super::source::{Obtained, Source};
-use super::{Block, Pool, PoolError, PoolOptions, PoolStats, Request};
+use super::{Pool, PoolError, PoolOptions, PoolStats, Request, SlabReport};
+use crate::keep::{Hold, Shared};
+use crate::slice::Slice;
 use mkey_core::address::IoAddr;
-use mkey_core::error::{Error, Reason};
+use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Key, Lkey};
+use mkey_os::mapping::PageKind;
+use mkey_os::numa::Binding;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -57,7 +61,7 @@ impl Drop for Memory {
 }
 
 impl Source for Fake {
-    fn obtain(&self, len: usize) -> Result<Obtained, Error> {
+    fn obtain(&self, len: usize, _most: usize) -> Result<Obtained> {
         let mut ledger = self.ledger.lock().expect("ledger");
         if ledger.fail > 0 {
             ledger.fail -= 1;
@@ -74,14 +78,24 @@ impl Source for Fake {
         let address = start.as_ptr().addr();
         ledger.slabs.push((address, len, lkey));
         let ledger = Arc::clone(&self.ledger);
-        let owner = Box::new(Memory { ledger, start: address, base, layout });
-        Ok(Obtained { start, len, iova: IoAddr(address as u64 + IOVA_OFFSET), lkey, owner })
+        let iova = IoAddr(address as u64 + IOVA_OFFSET);
+        let hold = Hold::shared(Arc::new(Memory { ledger, start: address, base, layout }));
+        let memory = Slice { start, len, iova, lkey, rkey: None, private: true, hold };
+        let (refused, numa) = (Vec::new(), Binding::NotAsked);
+        let report = SlabReport { bytes: len, page_kind: PageKind::Base, refused, numa };
+        Ok(Obtained { memory, report })
+    }
+}
+
+impl Shared for Memory {
+    fn is_sole(&self) -> bool {
+        true
     }
 }
 
 impl Fake {
     fn pool(&self, region: usize, options: PoolOptions) -> Pool {
-        Pool::new(Box::new(self.clone()), region, &options).expect("a pool")
+        Pool::over(Box::new(self.clone()), region, &options).expect("a pool")
     }
 
     fn registered(&self) -> usize {
@@ -105,7 +119,7 @@ fn fixed(blocks: usize) -> (Fake, Pool) {
 }
 
 /// Everything of a pool that can not grow, in blocks of 4 KiB.
-fn drain(pool: &Pool) -> Vec<Block> {
+fn drain(pool: &Pool) -> Vec<Slice> {
     let mut blocks = Vec::new();
     loop {
         match pool.alloc(4 * KIB) {
@@ -116,12 +130,12 @@ fn drain(pool: &Pool) -> Vec<Block> {
     }
 }
 
-fn write(block: &Block, value: u8) {
+fn write(block: &Slice, value: u8) {
     // SAFETY: the block is ours.
     unsafe { block.start.write_bytes(value, block.len) };
 }
 
-fn holds_only(block: &Block, value: u8) -> bool {
+fn holds_only(block: &Slice, value: u8) -> bool {
     // SAFETY: the block is ours, and the memory was zeroed when it was made.
     let bytes = unsafe { std::slice::from_raw_parts(block.start.as_ptr(), block.len) };
     bytes.iter().all(|byte| *byte == value)

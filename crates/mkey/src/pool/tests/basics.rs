@@ -3,8 +3,8 @@
 use super::*;
 use crate::pool::Limit;
 
-fn error(answer: Result<Block, PoolError>) -> PoolError {
-    answer.err().expect("an error")
+fn error(answer: std::result::Result<Slice, PoolError>) -> PoolError {
+    answer.expect_err("an error")
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_ceiling_is_named_where_it_is_in_the_way() {
 
 #[test]
 fn wrong_options_are_refused() {
-    let wrong = |options: PoolOptions| match Pool::new(Box::new(Fake::default()), MIB, &options) {
+    let wrong = |options: PoolOptions| match Pool::over(Box::new(Fake::default()), MIB, &options) {
         Err(PoolError::Option { option, .. }) => option,
         other => panic!("{:?}", other.err()),
     };
@@ -150,13 +150,13 @@ fn a_failed_registration_is_told_with_its_reason() {
 fn a_source_that_rounds_past_the_ceiling_is_not_kept() {
     struct Rounds(Fake);
     impl Source for Rounds {
-        fn obtain(&self, len: usize) -> Result<Obtained, Error> {
-            self.0.obtain(len.next_multiple_of(MIB))
+        fn obtain(&self, len: usize, most: usize) -> Result<Obtained> {
+            self.0.obtain(len.next_multiple_of(MIB), most)
         }
     }
     let fake = Fake::default();
     let options = PoolOptions::default().slab(64 * KIB).floor(0).ceiling(512 * KIB);
-    let pool = Pool::new(Box::new(Rounds(fake.clone())), MIB, &options).expect("a pool");
+    let pool = Pool::over(Box::new(Rounds(fake.clone())), MIB, &options).expect("a pool");
     assert!(matches!(error(pool.alloc(4 * KIB)), PoolError::Full(_)));
     assert_eq!(fake.registered(), 0);
 }
@@ -164,7 +164,7 @@ fn a_source_that_rounds_past_the_ceiling_is_not_kept() {
 #[test]
 fn a_clone_of_the_hold_keeps_the_block() {
     let (_fake, pool) = fixed(1);
-    let Block { start, hold, .. } = pool.alloc(4 * KIB).expect("room");
+    let Slice { start, hold, .. } = pool.alloc(4 * KIB).expect("room");
     assert!(hold.is_only());
     let other = hold.clone();
     assert!(!hold.is_only());

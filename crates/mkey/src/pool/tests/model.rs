@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A block with the bytes that it takes.
 struct Out {
-    block: Block,
+    block: Slice,
     taken: usize,
 }
 
@@ -84,8 +84,8 @@ proptest! {
                         Ok(block) => {
                             let taken = (pool.stats().in_use - before) as usize;
                             let new = Out { block, taken };
-                            prop_assert!(taken >= len && taken % granule == 0);
-                            prop_assert!(new.range().start % align == 0);
+                            prop_assert!(taken >= len && taken.is_multiple_of(granule));
+                            prop_assert!(new.range().start.is_multiple_of(align));
                             for other in &out {
                                 let (a, b) = (new.range(), other.range());
                                 prop_assert!(a.end <= b.start || b.end <= a.start);

@@ -37,7 +37,7 @@ fn what_rests_with_an_idle_thread_is_fetched() {
         scope.spawn(|| {
             let blocks: Vec<_> = (0..20).map(|_| pool.alloc(4 * KIB).expect("room")).collect();
             drop(blocks);
-            assert!(pool.stats().resting >= 20 * 4 << 10);
+            assert!(pool.stats().resting >= 80 << 10);
             ready.wait();
             end.wait();
         });
@@ -101,7 +101,7 @@ fn canaries_survive_under_stress() {
         .resting(32 * KIB);
     let pool = fake.pool(MIB, options);
     let (senders, receivers): (Vec<_>, Vec<_>) =
-        (0..THREADS).map(|_| mpsc::sync_channel::<(Block, u8)>(8)).unzip();
+        (0..THREADS).map(|_| mpsc::sync_channel::<(Slice, u8)>(8)).unzip();
     let threads: Vec<_> = receivers
         .into_iter()
         .enumerate()
@@ -110,7 +110,7 @@ fn canaries_survive_under_stress() {
             let to = senders[(at + 1) % THREADS].clone();
             std::thread::spawn(move || {
                 let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (at as u64 + 1));
-                let mut held: Vec<(Block, u8)> = Vec::new();
+                let mut held: Vec<(Slice, u8)> = Vec::new();
                 for round in 0..ROUNDS {
                     let len = match dice.below(20) {
                         0 => 1 + dice.below(256 << 10) as usize,

@@ -17,7 +17,7 @@ impl Wake for Woken {
 }
 
 struct Waiter<'a> {
-    future: Pin<Box<dyn Future<Output = Result<Block, PoolError>> + Send + 'a>>,
+    future: Pin<Box<dyn Future<Output = std::result::Result<Slice, PoolError>> + Send + 'a>>,
     woken: Arc<Woken>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Waiter<'a> {
         Self { future: Box::pin(pool.alloc_async(bytes)), woken: Arc::default() }
     }
 
-    fn poll(&mut self) -> Option<Block> {
+    fn poll(&mut self) -> Option<Slice> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(answer) => Some(answer.expect("room")),
@@ -111,7 +111,7 @@ fn waiting_ends_at_its_time() {
     let (_fake, pool) = fixed(2);
     let blocks = drain(&pool);
     let timeout = Duration::from_millis(20);
-    let error = pool.alloc_wait(4 * KIB, timeout).err().expect("an error");
+    let error = pool.alloc_wait(4 * KIB, timeout).expect_err("an error");
     let PoolError::TimedOut { waited, shortage } = error else { panic!("{error}") };
     assert!(waited >= timeout);
     assert_eq!((shortage.asked, shortage.free), (4 * KIB, 0));

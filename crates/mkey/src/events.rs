@@ -1,0 +1,77 @@
+//! Waiting for completions: one channel and one sleeping thread per device, whatever the number of
+//! completion queues, and started by the first that waits. Blocking and async waiters alike are
+//! woken by it, so that no async runtime is asked for.
+
+use crate::sync::lock;
+use event_listener::Event;
+use mkey_core::device::{ChannelHandle, CqHandle, Device};
+use mkey_core::error::{Error, Reason, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The completion events of a device.
+pub(crate) struct Events {
+    device: Arc<dyn Device>,
+    channel: OnceLock<Result<ChannelHandle>>,
+    thread: OnceLock<Result<()>>,
+    waiters: Arc<Waiters>,
+}
+
+type Waiters = Mutex<HashMap<CqHandle, Arc<Event>>>;
+
+impl Events {
+    pub(crate) fn new(device: Arc<dyn Device>) -> Self {
+        let (channel, thread) = (OnceLock::new(), OnceLock::new());
+        Self { device, channel, thread, waiters: Arc::default() }
+    }
+
+    /// The channel, to create completion queues on.
+    pub(crate) fn channel(&self) -> Result<ChannelHandle> {
+        self.channel.get_or_init(|| self.device.create_comp_channel()).clone()
+    }
+
+    /// The event of a completion queue on the channel.
+    pub(crate) fn join(&self, cq: CqHandle) -> Arc<Event> {
+        let event = Arc::new(Event::new());
+        lock(&self.waiters).insert(cq, event.clone());
+        event
+    }
+
+    pub(crate) fn leave(&self, cq: CqHandle) {
+        lock(&self.waiters).remove(&cq);
+    }
+
+    /// Has events delivered from now on.
+    pub(crate) fn start(&self) -> Result<()> {
+        let channel = self.channel()?;
+        let spawn = || {
+            let (device, waiters) = (self.device.clone(), self.waiters.clone());
+            let thread = std::thread::Builder::new().name("mkey events".to_owned());
+            let spawned = thread.spawn(move || deliver(&*device, channel, &waiters));
+            spawned.map(drop).map_err(|error| {
+                let errno = error.raw_os_error().unwrap_or(0);
+                Error::new("wait", "completion events", Reason::System { call: "clone", errno })
+            })
+        };
+        self.thread.get_or_init(spawn).clone()
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        if let Some(Ok(channel)) = self.channel.get() {
+            // Ends the thread's wait. All completion queues are gone: each holds the device.
+            let _ = self.device.destroy_comp_channel(*channel);
+        }
+    }
+}
+
+fn deliver(device: &dyn Device, channel: ChannelHandle, waiters: &Waiters) {
+    // Without a limit it returns with an event, or with an error once the channel is gone.
+    while let Ok(event) = device.get_cq_event(channel, None) {
+        let waiting = event.and_then(|cq| lock(waiters).get(&cq).cloned());
+        if let Some(waiting) = waiting {
+            waiting.notify(usize::MAX);
+        }
+    }
+}

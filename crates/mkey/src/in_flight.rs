@@ -1,0 +1,108 @@
+//! What posted work uses, kept until its completion has been seen.
+
+use crate::keep::Hold;
+use crate::posted::{Posted, Step};
+use crate::sync::lock;
+use mkey_core::status::WcStatus;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// One work request.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// What the user calls it.
+    pub(crate) id: u64,
+    pub(crate) holds: SmallVec<[Hold; 2]>,
+    /// One of the library's own: who hears of it, instead of the user.
+    pub(crate) hook: Option<(Arc<dyn Posted>, Step)>,
+}
+
+/// Entries that have ended, to be let go of when no lock is held: their owners may do anything.
+pub(crate) type Ended = SmallVec<[(Entry, WcStatus); 8]>;
+
+/// Tells those who wait for entries that have ended, and lets go of what they kept.
+pub(crate) fn tell(ended: &mut Ended) {
+    for (entry, status) in ended.drain(..) {
+        // Let go before: who hears that work has ended finds the memory free.
+        drop(entry.holds);
+        if let Some((posted, step)) = entry.hook {
+            posted.completed(step, status);
+        }
+    }
+}
+
+/// The work in flight of one queue, in the order of posting.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    entries: VecDeque<Entry>,
+    /// The number of the first entry.
+    first: u32,
+}
+
+impl Queue {
+    fn new(depth: u32) -> Self {
+        Self { entries: VecDeque::with_capacity(depth as usize), first: 0 }
+    }
+
+    /// Adds an entry; its number.
+    pub(crate) fn push(&mut self, entry: Entry) -> u32 {
+        let number = self.first.wrapping_add(self.entries.len() as u32);
+        self.entries.push_back(entry);
+        number
+    }
+
+    /// Takes back the `count` newest entries, which were not posted.
+    pub(crate) fn unpost(&mut self, count: usize) {
+        self.entries.truncate(self.entries.len().saturating_sub(count));
+    }
+
+    /// The work request `number` has ended with `status`, and those before it, that made no
+    /// completion, well. Its id, or `None` if it was one of the library's own.
+    pub(crate) fn end(&mut self, number: u32, status: WcStatus, ended: &mut Ended) -> Option<u64> {
+        let before = number.wrapping_sub(self.first) as usize;
+        if before >= self.entries.len() {
+            return None;
+        }
+        for _ in 0..before {
+            ended.extend(self.entries.pop_front().map(|entry| (entry, WcStatus::Success)));
+        }
+        self.first = number.wrapping_add(1);
+        let entry = self.entries.pop_front()?;
+        let id = entry.hook.is_none().then_some(entry.id);
+        ended.push((entry, status));
+        id
+    }
+}
+
+/// The work in flight of a queue pair.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    send: Mutex<Queue>,
+    recv: Mutex<Queue>,
+}
+
+impl InFlight {
+    pub(crate) fn new(max_send_wr: u32, max_recv_wr: u32) -> Self {
+        let queue = |depth| Mutex::new(Queue::new(depth));
+        Self { send: queue(max_send_wr), recv: queue(max_recv_wr) }
+    }
+
+    /// Whoever posts holds it over the device's call, so that both have one order.
+    pub(crate) fn send(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.send)
+    }
+
+    pub(crate) fn recv(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.recv)
+    }
+
+    /// The queue pair is gone: nothing is in flight any more.
+    pub(crate) fn flush(&self) {
+        for queue in [&self.send, &self.recv] {
+            let entries = std::mem::take(&mut lock(queue).entries);
+            let flushed = entries.into_iter().map(|entry| (entry, WcStatus::WrFlushErr));
+            tell(&mut flushed.collect());
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Work requests over slices.
+
+use crate::posted::{Posted, Step};
+use crate::remote::RemoteKey;
+use crate::slice::Slice;
+use mkey_core::error::{Error, Reason, Result};
+use mkey_core::key::Rkey;
+use mkey_core::work::{SendFlags, SendOp, UdDest};
+use std::sync::Arc;
+
+/// A send work request. What it names stays alive until its completion has been polled.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    pub(crate) id: u64,
+    pub(crate) op: SendOp<'a>,
+    pub(crate) data: Data<'a>,
+    pub(crate) flags: SendFlags,
+    pub(crate) dest: Option<UdDest>,
+    /// What the peer's memory must be long enough for.
+    pub(crate) remote: Option<RemoteKey>,
+    /// One of the library's own: who hears of it, instead of the user.
+    pub(crate) hook: Option<Hook<'a>>,
+}
+
+/// The local side of the data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Data<'a> {
+    Slices(&'a [Slice]),
+    Inline(&'a [u8]),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hook<'a> {
+    pub(crate) posted: &'a Arc<dyn Posted>,
+    pub(crate) step: Step,
+}
+
+impl<'a> Work<'a> {
+    fn new(op: SendOp<'a>, data: Data<'a>) -> Self {
+        let flags = SendFlags::SIGNALED;
+        Self { id: 0, op, data, flags, dest: None, remote: None, hook: None }
+    }
+
+    /// SEND.
+    pub fn send(from: &'a [Slice]) -> Self {
+        Self::new(SendOp::Send, Data::Slices(from))
+    }
+
+    /// SEND of bytes that are copied at posting, not registered: up to the queue pair's
+    /// `max_inline`.
+    pub fn send_inline(bytes: &'a [u8]) -> Self {
+        Self::new(SendOp::Send, Data::Inline(bytes))
+    }
+
+    /// With immediate data, for SEND and RDMA WRITE; of no effect on others.
+    pub fn immediate(mut self, value: u32) -> Self {
+        self.op = match self.op {
+            SendOp::Send => SendOp::SendImm(value),
+            SendOp::Write(remote) => SendOp::WriteImm(remote, value),
+            other => other,
+        };
+        self
+    }
+
+    /// A SEND that also ends a grant or a fast registration of the receiver, by its remote key
+    /// (R-INV-12); of no effect on others.
+    pub fn invalidating(mut self, key: Rkey) -> Self {
+        if let SendOp::Send = self.op {
+            self.op = SendOp::SendInv(key);
+        }
+        self
+    }
+
+    /// RDMA WRITE.
+    pub fn write(from: &'a [Slice], to: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Write(to.remote()), Data::Slices(from));
+        Self { remote: Some(to), ..work }
+    }
+
+    /// RDMA WRITE of bytes that are copied at posting, not registered.
+    pub fn write_inline(bytes: &'a [u8], to: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Write(to.remote()), Data::Inline(bytes));
+        Self { remote: Some(to), ..work }
+    }
+
+    /// RDMA READ.
+    pub fn read(into: &'a [Slice], from: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Read(from.remote()), Data::Slices(into));
+        Self { remote: Some(from), ..work }
+    }
+
+    /// Adds to the first 8 bytes of `remote`; `old`, 8 bytes, gets what was there.
+    pub fn fetch_add(old: &'a Slice, remote: RemoteKey, add: u64) -> Self {
+        let op = SendOp::FetchAdd { remote: remote.remote(), add };
+        let work = Self::new(op, Data::Slices(std::slice::from_ref(old)));
+        Self { remote: Some(remote), ..work }
+    }
+
+    /// Swaps the first 8 bytes of `remote` if they are `compare`; `old`, 8 bytes, gets what was
+    /// there.
+    pub fn compare_swap(old: &'a Slice, remote: RemoteKey, compare: u64, swap: u64) -> Self {
+        let op = SendOp::CompareSwap { remote: remote.remote(), compare, swap };
+        let work = Self::new(op, Data::Slices(std::slice::from_ref(old)));
+        Self { remote: Some(remote), ..work }
+    }
+
+    /// One of the library's own: `hook` hears how it ends. `holds` are kept meanwhile.
+    pub(crate) fn own(op: SendOp<'a>, holds: &'a [Slice], hook: Hook<'a>) -> Self {
+        Self { hook: Some(hook), ..Self::new(op, Data::Slices(holds)) }
+    }
+
+    /// Comes back in the completion.
+    pub fn id(mut self, id: u64) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// No completion when it succeeds.
+    pub fn unsignaled(mut self) -> Self {
+        self.flags.remove(SendFlags::SIGNALED);
+        self
+    }
+
+    /// Starts after all earlier READs and atomics are done (R-ORD-01).
+    pub fn fenced(mut self) -> Self {
+        self.flags.insert(SendFlags::FENCE);
+        self
+    }
+
+    /// The receiver's completion is a solicited event.
+    pub fn solicited(mut self) -> Self {
+        self.flags.insert(SendFlags::SOLICITED);
+        self
+    }
+
+    /// Where a datagram goes: unreliable datagrams only.
+    pub fn to(mut self, dest: UdDest) -> Self {
+        self.dest = Some(dest);
+        self
+    }
+
+    /// Refuses what would run past the end of the peer's memory, before the device is asked.
+    pub(crate) fn fits(&self) -> Result<()> {
+        let Some(remote) = self.remote else { return Ok(()) };
+        let length = match (self.op, self.data) {
+            (SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }, _) => 8,
+            (_, Data::Slices(slices)) => slices.iter().map(|slice| slice.len as u64).sum(),
+            (_, Data::Inline(bytes)) => bytes.len() as u64,
+        };
+        if length <= remote.length {
+            return Ok(());
+        }
+        let what = format_args!("{length} bytes, of the peer's {}", remote.length);
+        let reason = Reason::OutOfRange { address: remote.address, length };
+        Err(Error::new("post_send", what, reason))
+    }
+}
+
+/// A receive work request. Its slices stay alive until its completion has been polled.
+#[derive(Clone, Copy, Debug)]
+pub struct Recv<'a> {
+    pub(crate) id: u64,
+    pub(crate) into: &'a [Slice],
+}
+
+impl<'a> Recv<'a> {
+    /// A message may land here, in this order.
+    pub fn new(into: &'a [Slice]) -> Self {
+        Self { id: 0, into }
+    }
+
+    /// Comes back in the completion.
+    pub fn id(mut self, id: u64) -> Self {
+        self.id = id;
+        self
+    }
+}

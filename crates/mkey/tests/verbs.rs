@@ -1,0 +1,173 @@
+//! The objects of the verbs, kept alive by what stands on them.
+
+use mkey::{
+    Completion, Cq, Device, Mr, Pd, Qp, QpState, Reason, Recv, Region, SharedMemory, SoftOptions,
+    WcOpcode, WcStatus, Work,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Side {
+    qp: Qp,
+    cq: Cq,
+    pd: Pd,
+}
+
+fn pair() -> (Side, Side) {
+    let device = Device::soft(SoftOptions::default()).expect("a software RNIC");
+    let side = || {
+        let pd = Pd::new(&device).expect("pd");
+        let cq = Cq::new(&device, 512).expect("cq");
+        let qp = Qp::builder(&pd, &cq).create().expect("qp");
+        Side { qp, cq, pd }
+    };
+    let (a, b) = (side(), side());
+    a.qp.connect(&b.qp.endpoint()).expect("connect");
+    b.qp.connect(&a.qp.endpoint()).expect("connect");
+    (a, b)
+}
+
+fn one(cq: &Cq) -> Completion {
+    let mut into = [Completion::BLANK];
+    assert_eq!(cq.wait(&mut into, Duration::from_secs(10)), Ok(1));
+    into[0]
+}
+
+#[test]
+fn a_peer_writes_and_reads_by_a_remote_key() {
+    let (a, b) = pair();
+    let source = Mr::new(&a.pd, Region::new(4096).expect("memory")).expect("mr");
+    let target = Mr::builder(&b.pd).remote_write().remote_read();
+    let target = target.register(Region::new(4096).expect("memory")).expect("mr");
+    source.whole().write(0, b"hello").expect("within");
+    let key = target.remote_key(8..64).expect("exposed");
+    let from = [source.slice(0..5).expect("within")];
+    a.qp.post(&[Work::write(&from, key).id(7)]).expect("posted");
+    let done = one(&a.cq);
+    assert_eq!((done.wr_id, done.status, done.opcode), (7, WcStatus::Success, WcOpcode::RdmaWrite));
+    let mut bytes = [0; 5];
+    target.whole().read(8, &mut bytes).expect("within");
+    assert_eq!(&bytes, b"hello");
+
+    let into = [source.slice(100..105).expect("within")];
+    a.qp.post(&[Work::read(&into, key).id(8)]).expect("posted");
+    assert_eq!(one(&a.cq).status, WcStatus::Success);
+    assert_eq!(into[0].to_vec().expect("mapped"), b"hello");
+}
+
+#[test]
+fn promise_4_posted_work_keeps_its_memory_until_the_completion_is_seen() {
+    let (a, b) = pair();
+    let device = a.pd.device().clone();
+    let before = device.stats().registered_bytes;
+    let mr = Mr::new(&b.pd, Region::new(8192).expect("memory")).expect("mr");
+    b.qp.post_recv(&[Recv::new(&[mr.whole()]).id(3)]).expect("posted");
+    drop(mr);
+    assert_eq!(device.stats().registered_bytes, before + 8192, "a receive is posted with it");
+    a.qp.post(&[Work::send_inline(b"ping").id(1)]).expect("posted");
+    let got = one(&b.cq);
+    assert_eq!((got.wr_id, got.byte_len, got.opcode), (3, 4, WcOpcode::Recv));
+    assert_eq!(device.stats().registered_bytes, before);
+}
+
+#[test]
+fn promise_4_a_queue_pair_that_ends_lets_go_of_what_its_work_used() {
+    let (_a, b) = pair();
+    let device = b.pd.device().clone();
+    let mr = Mr::new(&b.pd, Region::new(4096).expect("memory")).expect("mr");
+    let slice = mr.into_slice();
+    b.qp.post_recv(&[Recv::new(std::slice::from_ref(&slice))]).expect("posted");
+    let (slice, error) = slice.into_local().expect_err("a receive is posted with it");
+    assert_eq!(error.reason, Reason::StillUsed { what: "memory" });
+    drop(b);
+    let local = slice.into_local().expect("nobody else has it");
+    drop(local);
+    assert_eq!(device.stats().registered_bytes, 0);
+    assert_eq!(device.stats().failed_drops, 0);
+}
+
+#[test]
+fn promise_1_objects_may_be_dropped_in_any_order() {
+    let (a, b) = pair();
+    let device = a.pd.device().clone();
+    let mr = Mr::new(&a.pd, Region::new(4096).expect("memory")).expect("mr");
+    let slice = mr.slice(..).expect("whole");
+    let Side { qp, cq, pd } = a;
+    drop((pd, mr, cq));
+    qp.post(&[Work::send(&[slice]).unsignaled()]).expect("posted");
+    drop(b);
+    drop(qp);
+    assert_eq!((device.stats().failed_drops, device.stats().registered_bytes), (0, 0));
+}
+
+#[test]
+fn promise_2_memory_that_peers_or_processes_reach_is_never_lent() {
+    let (a, _b) = pair();
+    let exposed = Mr::builder(&a.pd).remote_read();
+    let exposed = exposed.register(Region::new(4096).expect("memory")).expect("mr");
+    let (_, error) = exposed.into_slice().into_local().expect_err("peers may read it");
+    assert_eq!(error.reason, Reason::Exposed);
+    let shared = SharedMemory::new("test", 4096).expect("memfd");
+    let (_, error) =
+        Mr::new(&a.pd, shared).expect("mr").into_slice().into_local().expect_err("processes may");
+    assert_eq!(error.reason, Reason::Exposed);
+    let mr = Mr::new(&a.pd, Region::new(4096).expect("memory")).expect("mr");
+    let other = mr.clone();
+    let (slice, error) = mr.into_slice().into_local().expect_err("another handle");
+    assert_eq!(error.reason, Reason::StillUsed { what: "memory" });
+    drop(other);
+    let memory: Arc<dyn mkey::Memory> = Arc::new(Region::new(4096).expect("memory"));
+    let weak = Arc::downgrade(&memory);
+    let mr = Mr::builder(&a.pd).register_shared(memory).expect("mr");
+    mr.into_slice().into_local().expect_err("it could be registered again");
+    drop(weak);
+    let mut local = slice.into_local().expect("the only one");
+    local.view_mut::<u32>().expect("aligned")[1] = 5;
+    assert_eq!(local.into_slice().load(0).expect("within"), 5 << 32);
+}
+
+#[test]
+fn promise_6_close_names_what_is_in_the_way() {
+    let (a, _b) = pair();
+    let mr = Mr::new(&a.pd, Region::new(4096).expect("memory")).expect("mr");
+    let slice = mr.slice(0..10).expect("within");
+    let (mr, error) = mr.close().expect_err("a slice is out");
+    assert_eq!(error.reason, Reason::StillUsed { what: "memory region" });
+    drop(slice);
+    let memory = mr.close().expect("nothing holds it");
+    assert_eq!(memory.range().1, 4096);
+    assert_eq!(a.pd.device().stats().deregistrations, 1);
+}
+
+#[test]
+fn a_chain_that_is_refused_half_way_keeps_only_what_was_posted() {
+    let (a, b) = pair();
+    let source = Mr::new(&a.pd, Region::new(4096).expect("memory")).expect("mr");
+    let target = Mr::builder(&b.pd).remote_write();
+    let target = target.register(Region::new(4096).expect("memory")).expect("mr");
+    let key = target.remote_key(0..16).expect("exposed");
+    let (fits, long) = (source.slice(0..16).expect("within"), source.slice(0..17).expect("within"));
+    let (fits, long) = ([fits], [long]);
+    let chain = [Work::write(&fits, key).id(1), Work::write(&long, key).id(2)];
+    let error = a.qp.post(&chain).expect_err("the second is too long");
+    assert_eq!(error.posted, 1);
+    assert!(matches!(error.error.reason, Reason::OutOfRange { length: 17, .. }), "{error:?}");
+    assert_eq!(one(&a.cq).wr_id, 1);
+    let mut none = [Completion::BLANK];
+    assert_eq!(a.cq.poll(&mut none), Ok(0));
+}
+
+#[test]
+fn flushed_work_comes_back_under_its_own_ids() {
+    let (a, _b) = pair();
+    let mr = Mr::new(&a.pd, Region::new(4096).expect("memory")).expect("mr");
+    for id in 10..13 {
+        a.qp.post_recv(&[Recv::new(&[mr.whole()]).id(id)]).expect("posted");
+    }
+    a.qp.fail().expect("to ERR");
+    assert_eq!(a.qp.query().expect("query").state, QpState::Err);
+    for id in 10..13 {
+        let flushed = one(&a.cq);
+        assert_eq!((flushed.wr_id, flushed.status), (id, WcStatus::WrFlushErr));
+    }
+}
