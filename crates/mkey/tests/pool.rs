@@ -54,7 +54,7 @@ fn small() -> PoolOptions {
 #[test]
 fn promise_7_nothing_is_registered_or_allocated_on_the_data_path() {
     let (device, pd) = device();
-    let pool = Pool::new(&pd, &small()).expect("a pool");
+    let pool = Pool::new(&pd, &PoolOptions::default().slab(16 * MIB)).expect("a pool");
     assert_eq!(device.stats().registrations, 1);
     let mut held: Vec<Slice> = Vec::with_capacity(64);
     let mut round = |len: usize| {
