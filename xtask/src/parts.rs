@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, run};
+use crate::{audit, broken, gates, run, tools};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -99,6 +99,7 @@ pub const PARTS: &[Part] = &[
 /// All test targets but those that are parts of their own, by nextest where it is installed.
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
+    tools::verbs_headers();
     let mut command = workspace.cargo();
     if run::silent(workspace.cargo().args(["nextest", "--version"]))?.status.success() {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);

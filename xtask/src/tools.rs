@@ -94,9 +94,8 @@ impl Valgrind {
         if unpacked.runs() {
             return Ok(unpacked);
         }
-        let root = run::silent(Command::new("id").arg("-u"))?.text.trim() == "0";
-        let found = if root {
-            announced("installing valgrind", install_valgrind)?;
+        let found = if is_root() {
+            announced("installing valgrind", || install(&["valgrind"]))?;
             system
         } else {
             announced("unpacking valgrind", || unpack_valgrind(&folder))?;
@@ -123,14 +122,33 @@ impl Valgrind {
     }
 }
 
-fn install_valgrind() -> Result<()> {
+/// libibverbs with its headers and a C compiler, which the tests of `mkey-sys` compare it with.
+/// They are installed if this is root; else, or if that fails, those tests say what they lack.
+pub fn verbs_headers() {
+    let there = ["/usr/include/infiniband/mlx5dv.h", "/usr/include/stdio.h", "/usr/bin/cc"]
+        .iter()
+        .all(|file| Path::new(file).exists());
+    if there || !is_root() {
+        return;
+    }
+    let packages = ["libibverbs-dev", "gcc", "libc6-dev"];
+    if let Err(error) = announced("installing the headers of libibverbs", || install(&packages)) {
+        println!("{error:#}");
+    }
+}
+
+fn is_root() -> bool {
+    run::silent(Command::new("id").arg("-u")).is_ok_and(|ended| ended.text.trim() == "0")
+}
+
+fn install(packages: &[&str]) -> Result<()> {
     let apt = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
         command
     };
     succeed(apt().arg("update"))?;
-    succeed(apt().args(["install", "--yes", "--no-install-recommends", "valgrind"]))
+    succeed(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
 }
 
 /// apt keeps its lists and its cache in `folder`, since the system's are root's.
