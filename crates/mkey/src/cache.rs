@@ -3,7 +3,6 @@
 mod core;
 mod error;
 mod failures;
-mod fences;
 mod gate;
 mod held;
 mod hub;
@@ -25,10 +24,10 @@ pub use error::CacheError;
 pub use stats::CacheStats;
 
 use crate::access::Access;
+use crate::fences::{self, Fences};
 use crate::keep::Hold;
 use crate::pd::Pd;
 use crate::slice::Slice;
-use fences::Fences;
 use gate::Gate;
 use hub::Subscription;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};

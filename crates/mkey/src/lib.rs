@@ -18,6 +18,7 @@ mod cache;
 mod cq;
 mod device;
 mod events;
+mod fences;
 mod in_flight;
 mod keep;
 mod memory;
