@@ -264,7 +264,13 @@ impl Lease {
         state.phase = Phase::Ending;
         drop(state);
         let hook = Hook { lease: self, step: Step::End, turn, claimed: true };
-        let Err(failed) = qp.post(&[Work::own(SendOp::LocalInv(key), hook)]) else { return };
+        let Err(failed) = qp.post(&[Work::own(SendOp::LocalInv(key), hook)]) else {
+            // Its completion not waited for: taken out, for the tests that must notice.
+            if cfg!(mkey_break_end) {
+                self.finish(lock(&self.state), Ended::Revoked);
+            }
+            return;
+        };
         let mut state = lock(&self.state);
         if state.turn != turn || !matches!(state.phase, Phase::Live) {
             return;
