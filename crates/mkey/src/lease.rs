@@ -21,6 +21,8 @@
 
 mod handle;
 mod leases;
+#[cfg(test)]
+mod model;
 
 pub(crate) use handle::{Begin, Leased};
 pub(crate) use leases::{Closing, Counters, Kind, Leases, Remotes, bump, count};
@@ -243,8 +245,10 @@ impl Lease {
     /// Posts the end of a live one. Where that is not possible, the device is made to free it.
     fn end(self: &Arc<Self>) {
         let state = lock(&self.state);
-        if !matches!(state.phase, Phase::Live) {
-            return;
+        match state.phase {
+            Phase::Live => {}
+            Phase::Prepared => return self.finish(state, Ended::Unused),
+            _ => return,
         }
         let (key, turn) = (state.key.0, state.turn);
         let Some(qp) = state.qp.upgrade() else { return self.lose(state, None) };

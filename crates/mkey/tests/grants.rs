@@ -6,9 +6,11 @@ use mkey::{
     Ended, GrantOptions, GrantPolicy, Mr, Pd, PeerAccess, QpState, Reason, Region, RemoteKey,
     Rights, Slice, WcStatus, Work,
 };
-use peers::{CHANGES, LONG, SHORT, Side, connect, device, pair, pair_on, stall};
+use peers::{LONG, SHORT, Side, connect, device, pair, pair_on, stall};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const CHANGES: PeerAccess = PeerAccess::WRITE;
 
 fn other(side: &Side) -> impl FnMut(mkey::Completion) + use<'_> {
     move |completion| panic!("unasked: {completion:?} of {:?}", side.qp.info())

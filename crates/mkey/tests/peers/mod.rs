@@ -1,7 +1,7 @@
 //! Two ends of a connection in one process.
 
 use mkey::{
-    Completion, Cq, Device, Mr, Pd, PeerAccess, Qp, Recv, Region, RemoteKey, Slice, SoftOptions,
+    Completion, Cq, Device, Mr, Pd, Qp, Recv, Region, RemoteKey, Slice, SoftOptions,
     WcStatus, Work,
 };
 use std::time::Duration;
@@ -88,5 +88,3 @@ pub fn stall(side: &Side) -> u64 {
     side.qp.post(&[Work::send_inline(b"stalled").id(99)]).expect("posted");
     99
 }
-
-pub const CHANGES: PeerAccess = PeerAccess::WRITE;
