@@ -97,6 +97,7 @@ impl Cq {
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         let mut shown = 0;
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
+            let asked = room.len();
             let mut news = News::default();
             let queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
@@ -108,7 +109,8 @@ impl Cq {
             shown += queues.sort_out(room, polled, &mut news);
             drop(queues);
             news.tell();
-            if polled == 0 {
+            // There were no more.
+            if polled < asked {
                 break;
             }
         }
@@ -240,9 +242,9 @@ struct News {
 }
 
 impl News {
-    fn tell(mut self) {
+    fn tell(&mut self) {
         tell(&mut self.ended);
-        for (lease, key) in self.invalidated {
+        for (lease, key) in self.invalidated.drain(..) {
             lease.invalidated(key);
         }
     }

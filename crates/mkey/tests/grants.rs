@@ -304,6 +304,30 @@ fn the_peer_ends_it_by_send_with_invalidate() {
 }
 
 #[test]
+fn what_becomes_of_its_past_does_not_touch_a_window_in_use_again() {
+    let device = device();
+    let (client, server) = pair_on(&device, 256);
+    let grants = client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
+    let slice = client.memory(64);
+    let grant = slice.grant(&client.qp, CHANGES).expect("grant");
+    client.expects(1);
+    let work = Work::send_inline(b"").invalidating(grant.remote_key().key).unsignaled();
+    server.qp.post(&[work]).expect("posted");
+    assert_eq!(client.done(1), WcStatus::Success);
+    // Its binding is still in flight, for all that is known.
+    drop(grant);
+    let (client2, server2) = (Side::new(&client.pd, 64), Side::new(&server.pd, 64));
+    connect(&client2.qp, &server2.qp);
+    let next = slice.grant(&client2.qp, CHANGES).expect("the same window");
+    let Side { qp, cq, pd } = client;
+    drop((qp, cq, pd));
+    assert_eq!(next.ended(), Ok(None), "the flush was the first one's");
+    assert_eq!(server2.writes(next.remote_key(), 1), WcStatus::Success);
+    assert_eq!(revoke(next, &client2), Ended::Revoked);
+    assert_eq!((grants.stats().lost, grants.stats().allocated), (0, 1));
+}
+
+#[test]
 fn a_peer_that_does_not_end_it_is_not_waited_for() {
     let (client, server) = pair();
     let slice = client.memory(64);
