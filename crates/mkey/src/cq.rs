@@ -2,9 +2,9 @@
 
 use crate::device::Device;
 use crate::in_flight::{Ended, InFlight, tell};
+use crate::lease::Lease;
 use crate::pd::Pd;
 use crate::plane::CqPlane;
-use crate::lease::Lease;
 use crate::sync::lock;
 use event_listener::{Event, Listener, listener};
 use mkey_core::device::CqHandle;

@@ -199,14 +199,18 @@ impl Inner {
         let hooks: SmallVec<[_; 8]> = works().skip(done).filter_map(|work| work.hook).collect();
         // Each from the state that the one before it left.
         hooks.iter().rev().for_each(|hook| hook.lease.unposted(hook));
-        let posted = sound.iter().enumerate().filter(|(_, post)| **post).map(|(at, _)| at).nth(done);
+        let posted =
+            sound.iter().enumerate().filter(|(_, post)| **post).map(|(at, _)| at).nth(done);
         Err(PostError { posted: posted.unwrap_or(sound.len()), error: error.error })
     }
 
     /// Whether it is to be posted, and with what.
     fn check(&self, work: &Work<'_>, sges: &mut SmallVec<[Sge; 16]>) -> Result<Posting> {
         if let Some(hook) = &work.hook {
-            return hook.lease.posting(hook, self);
+            return match hook.claimed {
+                true => Ok(Posting::Post),
+                false => hook.lease.posting(hook, self),
+            };
         }
         if work.idle {
             return Ok(Posting::Skip);

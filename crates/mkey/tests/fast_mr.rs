@@ -227,7 +227,8 @@ fn what_can_not_be_mapped_is_refused_with_the_reason_and_copied_instead() {
     assert!(matches!(refused(&empty, open()), Reason::Argument { value: 0, .. }));
     assert_eq!(refused(&[server.memory(8)], open()), Reason::OtherPd, "R-FR-08");
     let read_only = Mr::builder(&client.pd).access(Access::local_read());
-    let read_only = read_only.register(Region::new(4096).expect("memory")).expect("mr").into_slice();
+    let read_only =
+        read_only.register(Region::new(4096).expect("memory")).expect("mr").into_slice();
     let missing = Rights::LOCAL_WRITE;
     assert_eq!(refused(&[read_only.clone()], open()), Reason::RightMissing { missing });
     assert_eq!(refused(&[read_only.clone()], Access::local()), Reason::RightMissing { missing });

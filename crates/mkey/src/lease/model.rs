@@ -243,18 +243,7 @@ fn connection(pd: &Pd, serving: &Pd, serial: usize) -> Connection {
     server.connect(&client.endpoint()).expect("connect");
     let (in_flight, waiting, seen) = (Vec::new(), VecDeque::new(), VecDeque::new());
     let (failed, stalled) = (false, false);
-    Connection {
-        serial,
-        client,
-        cq,
-        server,
-        server_cq,
-        failed,
-        stalled,
-        in_flight,
-        waiting,
-        seen,
-    }
+    Connection { serial, client, cq, server, server_cq, failed, stalled, in_flight, waiting, seen }
 }
 
 impl World {
@@ -496,6 +485,7 @@ impl World {
                 }
                 self.in_use += 1;
                 let key = grant.remote_key();
+                assert!(self.keys.insert(key.key.0), "a key came round");
                 let index = key.key.0.index();
                 for other in self.all.iter().filter(|other| other.key.key.0.index() == index) {
                     let over = matches!(other.phase, Phase::Over(_)) && other.handle.is_none();
@@ -523,7 +513,6 @@ impl World {
                     let may = self.all[grant].phase == Phase::Prepared;
                     assert_eq!(posted.is_ok(), may, "{posted:?}");
                     if may {
-                        assert!(self.keys.insert(handle.remote_key().key.0), "a key came round");
                         self.all[grant].phase = Phase::Live;
                         self.post(on, Wr::Bind(grant));
                     }

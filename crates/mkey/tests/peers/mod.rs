@@ -1,8 +1,7 @@
 //! Two ends of a connection in one process.
 
 use mkey::{
-    Completion, Cq, Device, Mr, Pd, Qp, Recv, Region, RemoteKey, Slice, SoftOptions,
-    WcStatus, Work,
+    Completion, Cq, Device, Mr, Pd, Qp, Recv, Region, RemoteKey, Slice, SoftOptions, WcStatus, Work,
 };
 use std::time::Duration;
 
