@@ -6,8 +6,14 @@ use mkey::{
     Access, Completion, Ended, FastMapping, FastMrPool, Mr, Pd, QpState, Reason, Recv, Region,
     Rights, Slice, WcStatus, Work, gather, scatter,
 };
-use peers::{LONG, SHORT, Side, connect, device, pair, pair_on, stall};
+use peers::{LONG, SHORT, Side, connect, device, pair, pair_on};
 use std::collections::HashSet;
+use std::slice::from_ref;
+
+/// Blocks the send queue of `side` until its peer posts a receive.
+fn stall(side: &Side) {
+    side.qp.post(&[Work::send_inline(b"stalled").id(99)]).expect("posted");
+}
 
 fn open() -> Access {
     Access::local().remote_read().remote_write()
@@ -101,7 +107,7 @@ fn work_of_this_process_names_it_as_one_slice() {
     ));
     let whole = [mapping.slice()];
     let landing = server.memory(256);
-    server.qp.post_recv(&[Recv::new(&[landing.clone()]).id(1)]).expect("posted");
+    server.qp.post_recv(&[Recv::new(from_ref(&landing)).id(1)]).expect("posted");
     // R-FR-12: in one post.
     client.qp.post(&[mapping.register(), Work::send(&whole).id(2)]).expect("posted");
     assert_eq!(client.done(2), WcStatus::Success);
@@ -132,7 +138,7 @@ fn a_mapping_has_no_one_place_in_the_process() {
     not_here(whole.store(0, 1));
     not_here(whole.copy_from(&client.memory(4)));
     not_here(client.memory(64).copy_from(&whole));
-    not_here(pool.map(&client.qp, &[whole.clone()], Access::local()).map(drop));
+    not_here(pool.map(&client.qp, from_ref(&whole), Access::local()).map(drop));
     not_here(whole.prepare_grant(&client.qp, mkey::PeerAccess::READ).map(drop));
     let (_, error) = whole.into_local().expect_err("others have it");
     assert_eq!(error.reason, Reason::Exposed);
@@ -230,8 +236,8 @@ fn what_can_not_be_mapped_is_refused_with_the_reason_and_copied_instead() {
     let read_only =
         read_only.register(Region::new(4096).expect("memory")).expect("mr").into_slice();
     let missing = Rights::LOCAL_WRITE;
-    assert_eq!(refused(&[read_only.clone()], open()), Reason::RightMissing { missing });
-    assert_eq!(refused(&[read_only.clone()], Access::local()), Reason::RightMissing { missing });
+    assert_eq!(refused(from_ref(&read_only), open()), Reason::RightMissing { missing });
+    assert_eq!(refused(from_ref(&read_only), Access::local()), Reason::RightMissing { missing });
     let access = Access::local_read().remote_read();
     drop(pool.prepare(&client.qp, &[read_only], access).expect("only read"));
     let error = pool.prepare(&server.qp, &slices[..1], open()).expect_err("another domain");
@@ -242,7 +248,7 @@ fn what_can_not_be_mapped_is_refused_with_the_reason_and_copied_instead() {
     let bounce = client.memory(4096);
     let together = gather(&slices, &bounce).expect("room");
     assert_eq!(together.to_vec().expect("mapped"), counted());
-    let mapping = pool.map(&client.qp, &[together.clone()], open()).expect("mapped");
+    let mapping = pool.map(&client.qp, from_ref(&together), open()).expect("mapped");
     assert_eq!(server.writes(mapping.remote_key().expect("exposed"), 7), WcStatus::Success);
     release(mapping, &client);
     scatter(&together, &slices).expect("room");

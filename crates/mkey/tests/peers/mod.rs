@@ -81,9 +81,3 @@ pub fn connect(a: &Qp, b: &Qp) {
     a.connect(&b.endpoint()).expect("connect");
     b.connect(&a.endpoint()).expect("connect");
 }
-
-/// Blocks the send queue of `side` until its peer posts a receive, and returns the SEND's id.
-pub fn stall(side: &Side) -> u64 {
-    side.qp.post(&[Work::send_inline(b"stalled").id(99)]).expect("posted");
-    99
-}
