@@ -15,10 +15,12 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod access;
+mod cache;
 mod cq;
 mod device;
 mod events;
 mod fast_mr;
+mod fences;
 mod grant;
 mod in_flight;
 mod keep;
@@ -27,7 +29,7 @@ mod memory;
 mod mr;
 mod pd;
 mod plane;
-
+mod pool;
 mod qp;
 mod remote;
 mod slice;
@@ -35,6 +37,7 @@ mod sync;
 mod work;
 
 pub use access::{Access, PeerAccess};
+pub use cache::{Cache, CacheBuilder, CacheError, CacheStats, Cached, Invalidation};
 pub use cq::Cq;
 pub use device::{Device, DeviceStats};
 pub use fast_mr::{FastMapping, FastMrPool, FastMrPoolBuilder, FastMrStats, gather, scatter};
@@ -43,6 +46,7 @@ pub use lease::Ended;
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
 pub use mr::{Mr, MrBuilder};
 pub use pd::Pd;
+pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage, SlabReport};
 pub use qp::{Endpoint, Qp, QpBuilder};
 pub use remote::RemoteKey;
 pub use slice::{Local, Slice};
