@@ -72,6 +72,8 @@ impl Cq {
         match device.plane().cq(handle) {
             Ok(plane) => {
                 let event = device.events().join(handle);
+                #[cfg(feature = "testing")]
+                plane.wakes(&event);
                 let (queues, device) = (Mutex::default(), device.clone());
                 Ok(Self { inner: Arc::new(Inner { plane, handle, event, queues, device }) })
             }

@@ -10,6 +10,7 @@
 //! * [`Grant`]: one slice, open to one peer for a while. [`FastMrPool`]: scattered slices under one
 //!   key, without a registration.
 //! * [`Work`], [`Recv`]: work requests, which keep what they name until their completion is seen.
+//! * `testing` (feature of that name): what programs test their own use of all this with.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -37,6 +38,8 @@ mod remote;
 mod slice;
 mod stats;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod work;
 
 pub use access::{Access, PeerAccess};
@@ -59,7 +62,7 @@ pub use work::{Recv, Work};
 pub use mkey_core::address::{HostAddr, IoAddr};
 pub use mkey_core::data_plane::PostError;
 pub use mkey_core::device::{Advice, Capabilities, OdpStats, PortInfo};
-pub use mkey_core::error::{Code, Error, Reason, Result};
+pub use mkey_core::error::{Code, Error, Object, Reason, Result};
 pub use mkey_core::key::{Key, Lkey, Rkey};
 pub use mkey_core::queue_pair::{QpKind, QpState};
 pub use mkey_core::rights::Rights;
