@@ -103,7 +103,8 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-fn parse_cost(text: &str) -> Result<Duration, String> {
+/// The declared time of a device command.
+pub(crate) fn parse_cost(text: &str) -> Result<Duration, String> {
     let cost = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // The row that registers for each I/O takes two commands for each of 128 I/Os, several times:
     // with much more than this the bench would take minutes, whatever its time is.

@@ -1,0 +1,111 @@
+//! How the initiator lets the target access the buffer of one I/O: one file a strategy.
+
+mod fixed;
+mod per_io;
+
+use super::args::Name;
+use super::capsule::Op;
+use super::content::{Content, WORD, Words};
+use super::side::Side;
+use crate::bench::arena::Arena;
+use crate::bench::error::{Result, RowError};
+use mkey::{PageKind, PeerAccess, RemoteKey, Slice};
+use std::sync::Arc;
+
+/// What one I/O looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of an I/O.
+    pub block: usize,
+    /// I/Os at a time.
+    pub depth: usize,
+}
+
+/// A strategy with the buffers of all I/Os that are in flight at a time, numbered from 0.
+pub trait Strategy: Send {
+    /// Opens a buffer to the target, for an I/O that is about to be asked for.
+    ///
+    /// # Errors
+    /// As the device refuses.
+    fn open(&mut self, side: &Side, slot: usize, op: Op) -> Result<RemoteKey>;
+
+    /// The I/O is done: closes the buffer, so that its bytes are the application's own.
+    ///
+    /// # Errors
+    /// As the device refuses.
+    fn close(&mut self, slot: usize, op: Op) -> Result<()>;
+
+    /// Whether the target ends the key with its response.
+    fn is_invalidated_by_target(&self) -> bool {
+        false
+    }
+
+    /// The application's buffer of an I/O.
+    ///
+    /// # Errors
+    /// If there is no such buffer.
+    fn buffer(&mut self, slot: usize) -> Result<&mut dyn Words>;
+
+    /// The pages that registered memory lies on.
+    fn pages(&self) -> PageKind;
+}
+
+/// Sets a strategy up.
+///
+/// # Errors
+/// As the memory or the device refuses.
+pub fn set_up(name: Name, side: &Side, shape: Shape) -> Result<Box<dyn Strategy>> {
+    let mut strategy: Box<dyn Strategy> = match name {
+        Name::Static => Box::new(fixed::Static::new(side, shape)?),
+        Name::MrPerIo => Box::new(per_io::PerIo::new(side, shape, false)?),
+        Name::MrPerIoPinned => Box::new(per_io::PerIo::new(side, shape, true)?),
+    };
+    // What applications write is there before the first I/O.
+    for slot in 0..shape.depth {
+        let buffer = strategy.buffer(slot)?;
+        let content = Content { block: 0, version: 0, bytes: shape.block };
+        let bytes = content.to_bytes();
+        for (number, word) in bytes.chunks_exact(WORD).enumerate() {
+            let word = word.try_into().map_or(0, u64::from_ne_bytes);
+            buffer.set_word(number * WORD, word)?;
+        }
+    }
+    Ok(strategy)
+}
+
+/// What the target does to the initiator's buffer.
+fn access(op: Op) -> PeerAccess {
+    match op {
+        Op::Read => PeerAccess::WRITE,
+        Op::Write => PeerAccess::READ,
+    }
+}
+
+/// The distance of buffers: whole pages, so that no two registrations share one.
+fn stride(shape: Shape) -> usize {
+    shape.block.next_multiple_of(PageKind::Base.size())
+}
+
+fn no_buffer() -> RowError {
+    RowError::Protocol("an I/O that was not asked for")
+}
+
+impl Words for Slice {
+    fn word(&self, at: usize) -> Result<u64> {
+        Ok(self.load(at)?)
+    }
+
+    fn set_word(&mut self, at: usize, value: u64) -> Result<()> {
+        Ok(self.store(at, value)?)
+    }
+}
+
+impl Words for Arc<Arena> {
+    fn word(&self, at: usize) -> Result<u64> {
+        Arena::word(self, at as u64)
+    }
+
+    fn set_word(&mut self, at: usize, value: u64) -> Result<()> {
+        Arena::set_word(self, at as u64, value)
+    }
+}

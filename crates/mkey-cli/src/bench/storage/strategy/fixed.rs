@@ -1,0 +1,55 @@
+//! One registration of all buffers that lives long, and whose key peers know for good: the fastest,
+//! and unsafe. A peer may write into a buffer whose I/O is over.
+
+use super::{Shape, Strategy, no_buffer, stride};
+use crate::bench::error::Result;
+use crate::bench::storage::capsule::Op;
+use crate::bench::storage::content::Words;
+use crate::bench::storage::side::Side;
+use mkey::{Mr, PageKind, Region, RemoteKey, Slice};
+
+/// The strategy.
+#[derive(Debug)]
+pub struct Static {
+    buffers: Vec<(Slice, RemoteKey)>,
+    pages: PageKind,
+}
+
+impl Static {
+    /// Registers all buffers at once.
+    ///
+    /// # Errors
+    /// As the memory or the device refuses.
+    pub fn new(side: &Side, shape: Shape) -> Result<Self> {
+        let stride = stride(shape);
+        let region =
+            Region::builder(stride.saturating_mul(shape.depth)).map_prefaulted(1)?;
+        let pages = region.page_kind();
+        let mr = Mr::builder(&side.pd).remote_read().remote_write().register(region)?;
+        let buffer = |slot: usize| {
+            let range = slot * stride..slot * stride + shape.block;
+            Ok((mr.slice(range.clone())?, mr.remote_key(range)?))
+        };
+        let buffers = (0..shape.depth).map(buffer).collect::<Result<Vec<_>>>()?;
+        Ok(Self { buffers, pages })
+    }
+}
+
+impl Strategy for Static {
+    fn open(&mut self, _: &Side, slot: usize, _: Op) -> Result<RemoteKey> {
+        self.buffers.get(slot).map(|(_, key)| *key).ok_or_else(no_buffer)
+    }
+
+    fn close(&mut self, _: usize, _: Op) -> Result<()> {
+        Ok(())
+    }
+
+    fn buffer(&mut self, slot: usize) -> Result<&mut dyn Words> {
+        let (slice, _) = self.buffers.get_mut(slot).ok_or_else(no_buffer)?;
+        Ok(slice)
+    }
+
+    fn pages(&self) -> PageKind {
+        self.pages
+    }
+}
