@@ -29,8 +29,9 @@
 //! a counter that applies it to this process. io_uring and `mlock` have budgets of their own that
 //! differ; they cost the pin, not the registration.
 //!
-//! **[`events`], mappings that go away.** [`events::Watcher`] reports unmapping, discarding and
-//! moving of registered memory, and the word by which an access waits for an event in hand.
+//! **[`events`], mappings that go away.** [`events::process`], the one watcher of a process, tells
+//! its sinks of unmapping, discarding and moving of registered memory, and has the word by which an
+//! access waits for an event in hand.
 //!
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
 //! mapping an address lies in; how much of a range huge pages map.
@@ -42,7 +43,7 @@
 //!
 //! # How they play together
 //! A device registering memory: [`accounting::Accountant::charge`] decides, [`pin::Pinner::pin`]
-//! holds, [`events::Watcher::watch`] watches, and the watcher's sink calls
+//! holds, [`events::Watcher::watch`] watches, and the device's sink calls
 //! [`pin::Pinner::detach`] beside marking the device's own tables. No access may run while an event
 //! is dealt with: the sink stops them before the event is read ([`events::Sink`]), or each looks at
 //! [`events::InHand`] first. What may run copies by [`copy::Installed`].

@@ -9,7 +9,7 @@ use common::{Ended, PAGE, Pages, in_child};
 use mkey_os::accounting::{AccountError, Accountant, Allowance};
 use mkey_os::confine;
 use mkey_os::error::Errno;
-use mkey_os::events::{Event, Watcher};
+use mkey_os::events::Watcher;
 use mkey_os::hugepages::{self, ReserveError};
 use mkey_os::ladder::{Pages as Rungs, Request, obtain_prefaulted};
 use mkey_os::limits;
@@ -197,7 +197,7 @@ fn the_ladder_gives_memory_and_a_reason_for_each_rung() {
 #[test]
 fn events_are_had_without_privilege_and_their_lack_is_explained() {
     confined(60_010, 64 << 10, false, || {
-        let watcher = Watcher::new(|_: &Event| ()).unwrap();
+        let watcher = Watcher::new().unwrap();
         let pages = Pages::new(2);
         let range = pages.addr as usize..pages.addr as usize + 2 * PAGE;
         let _guard = watcher.watch(range).unwrap();
@@ -207,7 +207,7 @@ fn events_are_had_without_privilege_and_their_lack_is_explained() {
         assert!(watcher.in_hand().reads() > before);
     });
     confined(60_011, 64 << 10, true, || {
-        let error = Watcher::new(|_: &Event| ()).unwrap_err();
+        let error = Watcher::new().unwrap_err();
         assert_eq!(error.source.errno, Errno::PERM);
         assert!(error.mend().contains("userfaultfd"));
         assert!(error.not_guaranteed().contains("stale registrations are not detected"));

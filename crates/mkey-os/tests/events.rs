@@ -5,7 +5,7 @@ mod common;
 
 use common::{Ended, PAGE, Pages, in_child};
 use mkey_os::error::Errno;
-use mkey_os::events::{Event, EventKind, Sink, WatchError, Watcher};
+use mkey_os::events::{self, Event, EventKind, Sink, WatchError, Watcher};
 use mkey_os::limits::map_count;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +15,30 @@ use std::sync::{Arc, Mutex};
 type Seen = Arc<Mutex<Vec<(EventKind, Range<usize>)>>>;
 
 fn watcher() -> (Watcher, Seen) {
+    let watcher = Watcher::new();
+    let watcher = watcher.unwrap_or_else(|error| panic!("SKIP: {error}; {}", error.mend()));
+    let seen = listen(&watcher);
+    (watcher, seen)
+}
+
+fn listen(watcher: &Watcher) -> Seen {
     let seen: Seen = Arc::new(Mutex::new(Vec::with_capacity(100_000)));
     let for_sink = Arc::clone(&seen);
-    let watcher = Watcher::new(move |event: &Event| {
+    watcher.add_sink(leaked(move |event: &Event| {
         let mut seen = for_sink.lock().unwrap();
         assert!(seen.len() < seen.capacity());
         seen.push((event.kind, event.range.clone()));
-    });
-    (watcher.unwrap_or_else(|error| panic!("SKIP: {error}; {}", error.mend())), seen)
+    }));
+    seen
+}
+
+/// Sinks stay until the process ends, which in these tests is soon.
+fn leaked<S: Sink + 'static>(sink: S) -> &'static S {
+    Box::leak(Box::new(sink))
+}
+
+fn process() -> &'static Watcher {
+    events::process().unwrap_or_else(|error| panic!("SKIP: {error}; {}", error.mend()))
 }
 
 /// What the sink saw of these addresses, after the event in hand.
@@ -202,14 +218,14 @@ fn the_mark_is_there_before_the_next_access() {
     alone(|| {
         let marks = Arc::new(AtomicUsize::new(0));
         let for_sink = Arc::clone(&marks);
-        let watcher = Watcher::new(move |_: &Event| {
+        let watcher = Watcher::new().unwrap();
+        watcher.add_sink(leaked(move |_: &Event| {
             // A sink that is slow to mark: the unmapping thread has long gone on.
             for _ in 0..2_000 {
                 std::hint::spin_loop();
             }
             for_sink.fetch_add(1, Ordering::Release);
-        })
-        .unwrap();
+        }));
         let in_hand = watcher.in_hand();
         let pages = Pages::new(1000);
         let _guard = watcher.watch(whole(&pages)).unwrap();
@@ -273,8 +289,8 @@ fn a_pinner_fed_by_events_neither_hangs_nor_serves_old_pages() {
     alone(|| {
         let pinner = Pinner::new(PinMode::Kernel);
         let for_sink = pinner.clone();
-        let watcher =
-            Watcher::new(move |event: &Event| for_sink.detach(event.range.clone())).unwrap();
+        let watcher = Watcher::new().unwrap();
+        watcher.add_sink(leaked(move |event: &Event| for_sink.detach(event.range.clone())));
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -343,7 +359,8 @@ impl Holding {
 fn who_unmaps_waits_until_the_sink_has_let_the_event_be_read() {
     alone(|| {
         let stage = Arc::new(AtomicUsize::new(stage::IDLE));
-        let watcher = Watcher::new(Holding(Arc::clone(&stage))).unwrap();
+        let watcher = Watcher::new().unwrap();
+        watcher.add_sink(leaked(Holding(Arc::clone(&stage))));
         let pages = Pages::new(2);
         pages.fill(1);
         let _guard = watcher.watch(whole(&pages)).unwrap();
@@ -412,6 +429,119 @@ fn a_guard_watches_on_when_its_mapping_has_grown_and_a_later_guard_is_dropped() 
         let expected = [(EventKind::Unmapped, page(1)..page(2))];
         assert_eq!(seen_of(&watcher, &seen, &(page(1)..page(2))), expected);
         drop(first);
+        0
+    });
+}
+
+#[test]
+fn two_sinks_of_the_process_hear_of_one_mapping_whoever_asked_for_it() {
+    alone(|| {
+        let (first, second) = (listen(process()), listen(process()));
+        let pages = Pages::new(2);
+        let _guard = process().watch(whole(&pages)).unwrap();
+        pages.unmap(1, 1);
+        let gone = pages.page(1) as usize..pages.page(1) as usize + PAGE;
+        for seen in [first, second] {
+            assert_eq!(
+                seen_of(process(), &seen, &whole(&pages)),
+                [(EventKind::Unmapped, gone.clone())]
+            );
+        }
+        0
+    });
+}
+
+#[test]
+fn guards_of_two_users_of_one_mapping_are_counted() {
+    alone(|| {
+        let seen = listen(process());
+        let pages = Pages::new(4);
+        let mine = process().watch(whole(&pages)).unwrap();
+        let theirs = process().watch(pages.page(1) as usize..pages.page(2) as usize).unwrap();
+        drop(mine);
+        forget_kept(process());
+        unsafe { libc::madvise(pages.page(3).cast(), PAGE, libc::MADV_DONTNEED) };
+        assert_eq!(seen_of(process(), &seen, &whole(&pages)).len(), 1, "one guard is left");
+        drop(theirs);
+        unsafe { libc::madvise(pages.page(3).cast(), PAGE, libc::MADV_DONTNEED) };
+        assert_eq!(seen_of(process(), &seen, &whole(&pages)).len(), 1, "none is left");
+        0
+    });
+}
+
+/// While events come all the time, so that it is added in the middle of readings.
+#[test]
+fn a_sink_added_later_hears_every_later_event() {
+    alone(|| {
+        let (pages, others) = (Pages::new(100), Pages::new(1));
+        let _guards = [&pages, &others].map(|pages| process().watch(whole(pages)).unwrap());
+        let stop = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while stop.load(Ordering::Relaxed) == 0 {
+                    unsafe { libc::madvise(others.page(0).cast(), PAGE, libc::MADV_DONTNEED) };
+                }
+            });
+            let mut heard = Vec::new();
+            for i in 0..100 {
+                heard.push(listen(process()));
+                let page = pages.page(i) as usize..pages.page(i) as usize + PAGE;
+                unsafe { libc::madvise(pages.page(i).cast(), PAGE, libc::MADV_DONTNEED) };
+                for seen in &heard {
+                    let events = seen_of(process(), seen, &page);
+                    assert_eq!(events, [(EventKind::Discarded, page.clone())]);
+                }
+            }
+            stop.store(1, Ordering::Relaxed);
+        });
+        0
+    });
+}
+
+/// Accesses that were stopped before a reading go on after it, also when the reading ends badly.
+#[test]
+fn every_beginning_of_a_reading_is_followed_by_its_end() {
+    struct Paired(AtomicUsize, AtomicUsize);
+    impl Sink for Paired {
+        fn before_read(&self) {
+            assert_eq!(self.0.fetch_add(1, Ordering::SeqCst), self.1.load(Ordering::SeqCst));
+        }
+        fn event(&self, _: &Event) {}
+        fn after_read(&self) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    alone(|| {
+        let paired = leaked(Paired(AtomicUsize::new(0), AtomicUsize::new(0)));
+        process().add_sink(paired);
+        process().add_sink(leaked(|_: &Event| panic!("a sink that may not, but does")));
+        let pages = Pages::new(2);
+        let _guard = process().watch(whole(&pages)).unwrap();
+        pages.unmap(0, 1);
+        process().in_hand().wait();
+        assert_eq!((paired.0.load(Ordering::SeqCst), paired.1.load(Ordering::SeqCst)), (1, 1));
+        0
+    });
+}
+
+#[test]
+fn a_forked_child_adds_no_sink_to_its_parents_watcher_and_one_of_its_own_if_there_is_none() {
+    alone(|| {
+        // The parent of this process has started none.
+        let seen = listen(process());
+        let pages = Pages::new(2);
+        let _guard = process().watch(whole(&pages)).unwrap();
+        let ended = in_child(|| {
+            assert!(!process().is_here());
+            let unheard = listen(process());
+            assert_eq!(process().watch(whole(&pages)).unwrap_err(), WatchError::Forked);
+            pages.unmap(0, 1);
+            assert_eq!(seen_of(process(), &unheard, &whole(&pages)), []);
+            0
+        });
+        assert_eq!(ended, Ended::Exit(0));
+        pages.unmap(1, 1);
+        assert_eq!(seen_of(process(), &seen, &whole(&pages)).len(), 1);
         0
     });
 }

@@ -1,11 +1,11 @@
 //! Unmap, discard and move events: how a device learns that the program has taken registered pages
 //! away.
 //!
-//! One watcher serves all devices of the process, as a mapping can be watched once only. Its thread
-//! may neither allocate nor wait for others who do, so it only notes the event; a second thread
-//! marks the pages in the engines. The accesses of all engines are paused, and those running
-//! drained, before an event is read, and go on when its pages are marked: whatever the thread that
-//! unmapped does next finds no access on its way.
+//! One sink of the process's watcher serves all devices. It may neither allocate nor wait for others
+//! who do, so it only notes the event; a thread of its own marks the pages in the engines. The
+//! accesses of all engines are paused, and those running drained, before an event is read, and go
+//! on when its pages are marked: whatever the thread that unmapped does next finds no access on its
+//! way.
 
 use crate::core::{Core, executors};
 use crate::sync::lock;
@@ -36,8 +36,8 @@ pub(crate) fn given_up() -> u64 {
 /// The events of the process.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    watcher: Watcher,
-    notes: Arc<Notes>,
+    watcher: &'static Watcher,
+    notes: &'static Notes,
 }
 
 /// What the watcher's thread leaves for the marking thread.
@@ -58,7 +58,7 @@ struct Ring {
 const NOTHING: (HostRange, DetachCause) =
     (HostRange { start: HostAddr(0), len: 0 }, DetachCause::Unmapped);
 
-/// The process's watcher, started by the first that asks.
+/// The devices' ear, opened by the first that asks.
 pub(crate) fn watch() -> Result<&'static Watch, &'static Unavailable> {
     static WATCH: OnceLock<Result<Watch, Unavailable>> = OnceLock::new();
     WATCH.get_or_init(Watch::start).as_ref()
@@ -66,23 +66,27 @@ pub(crate) fn watch() -> Result<&'static Watch, &'static Unavailable> {
 
 impl Watch {
     fn start() -> Result<Self, Unavailable> {
+        let watcher = mkey_os::events::process().map_err(|error| *error)?;
         let ring = Ring { events: vec![NOTHING; NOTED].into_boxed_slice(), first: 0, len: 0 };
-        let notes = Arc::new(Notes {
+        // Lives as long as the watcher, which is as long as the process.
+        let notes: &'static Notes = Box::leak(Box::new(Notes {
             ring: Mutex::new(ring),
             noted: Condvar::new(),
             devices: Mutex::default(),
-        });
-        let watcher = Watcher::new(NotesSink(notes.clone()))?;
-        let for_thread = notes.clone();
-        let thread = std::thread::Builder::new().name("mkey-soft marks".to_owned());
-        // Without the thread every event would stop all accesses for ever.
-        thread.spawn(move || for_thread.mark_all()).map_err(|error| Unavailable {
-            source: mkey_os::error::OsError {
-                call: "clone",
-                errno: mkey_os::error::Errno::from_io_error(&error)
-                    .unwrap_or(mkey_os::error::Errno::AGAIN),
-            },
-        })?;
+        }));
+        // A forked child whose parent has started the watcher hears nothing.
+        if watcher.is_here() {
+            // The thread comes first: without it every event would stop all accesses for ever.
+            let thread = std::thread::Builder::new().name("mkey-soft marks".to_owned());
+            thread.spawn(|| notes.mark_all()).map_err(|error| Unavailable {
+                source: mkey_os::error::OsError {
+                    call: "clone",
+                    errno: mkey_os::error::Errno::from_io_error(&error)
+                        .unwrap_or(mkey_os::error::Errno::AGAIN),
+                },
+            })?;
+            watcher.add_sink(notes);
+        }
         Ok(Self { watcher, notes })
     }
 
@@ -115,9 +119,7 @@ pub(crate) fn marked() {
     }
 }
 
-struct NotesSink(Arc<Notes>);
-
-impl Sink for NotesSink {
+impl Sink for Notes {
     fn before_read(&self) {
         executors().pause();
         let begun = Instant::now();
@@ -131,7 +133,7 @@ impl Sink for NotesSink {
     }
 
     fn event(&self, event: &Event) {
-        self.0.note(event);
+        self.note(event);
     }
 
     fn after_read(&self) {

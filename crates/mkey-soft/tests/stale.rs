@@ -12,7 +12,9 @@ use mkey_core::queue_pair::QpKind;
 use mkey_core::refusal::{DetachCause, Refusal};
 use mkey_core::status::WcStatus::{LocProtErr, RemAccessErr, Success};
 use mkey_core::work::{RemoteAddr, SendOp, Sge};
+use mkey_os::events::Event;
 use mkey_soft::{PinMode, SoftOptions, Stale};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 16;
@@ -129,6 +131,30 @@ fn refused(take: impl Fn(&Pages), cause: DetachCause) {
 #[test]
 fn unmapped_and_mapped_anew_is_refused() {
     refused(|pages| pages.map_anew(4, 4), DetachCause::Unmapped);
+}
+
+/// A mapping has one watcher, and the process one for all who want to know of it.
+#[test]
+fn others_hear_of_the_same_memory_and_the_device_does_so_still() {
+    static HEARD: AtomicU64 = AtomicU64::new(0);
+    static PLACE: AtomicU64 = AtomicU64::new(0);
+    fn hear(event: &Event) {
+        if event.range.start as u64 == PLACE.load(Ordering::SeqCst) {
+            HEARD.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let watcher = mkey_os::events::process().expect("unmap events");
+    watcher.add_sink(&(hear as fn(&Event)));
+    let guards = std::cell::RefCell::new(Vec::new());
+    let take = |pages: &Pages| {
+        let start = pages.0 as usize;
+        guards.borrow_mut().push(watcher.watch(start..start + PAGES * PAGE).unwrap());
+        PLACE.store((start + 4 * PAGE) as u64, Ordering::SeqCst);
+        pages.map_anew(4, 4);
+        watcher.in_hand().wait();
+        assert_eq!(HEARD.load(Ordering::SeqCst), 1);
+    };
+    refused(take, DetachCause::Unmapped);
 }
 
 #[test]

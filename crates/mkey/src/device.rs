@@ -72,11 +72,17 @@ impl Device {
     /// `System` where the operating system refuses what it can not do without, `Argument` for a key
     /// limit that is 0 or above 2^24 - 1.
     pub fn soft(options: SoftOptions) -> Result<Self> {
-        Ok(Self::from_soft(SoftDevice::open(options)?))
+        let device = SoftDevice::open(options)?;
+        Ok(Self::new(device.clone(), Plane::Soft(device)))
     }
 
     /// A software RNIC that is open already.
-    pub fn from_soft(device: Arc<SoftDevice>) -> Self {
+    ///
+    /// # Safety
+    /// Work that is posted to the device by other means than this library names no memory that
+    /// this library registers: it lends such memory, trusting that it knows of all work
+    /// ([`Slice::into_local`](crate::Slice::into_local)).
+    pub unsafe fn from_soft(device: Arc<SoftDevice>) -> Self {
         Self::new(device.clone(), Plane::Soft(device))
     }
 

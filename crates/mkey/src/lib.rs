@@ -13,6 +13,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod access;
+mod cache;
 mod cq;
 mod device;
 mod events;
@@ -30,6 +31,7 @@ mod sync;
 mod work;
 
 pub use access::{Access, PeerAccess};
+pub use cache::{Cache, CacheBuilder, CacheError, CacheStats, Cached, Invalidation};
 pub use cq::Cq;
 pub use device::{Device, DeviceStats};
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};

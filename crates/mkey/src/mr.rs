@@ -170,7 +170,8 @@ impl Drop for Inner {
 
 impl Shared for Inner {
     fn is_sole(&self) -> bool {
-        Arc::strong_count(&self.memory) == 1
+        // Nor a weak pointer, that could be made one to register the memory again.
+        Arc::strong_count(&self.memory) == 1 && Arc::weak_count(&self.memory) == 0
     }
 }
 

@@ -4,6 +4,7 @@ use mkey::{
     Completion, Cq, Device, Mr, Pd, Qp, QpState, Reason, Recv, Region, SharedMemory, SoftOptions,
     WcOpcode, WcStatus, Work,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 struct Side {
@@ -115,6 +116,11 @@ fn promise_2_memory_that_peers_or_processes_reach_is_never_lent() {
     let (slice, error) = mr.into_slice().into_local().expect_err("another handle");
     assert_eq!(error.reason, Reason::StillUsed { what: "memory" });
     drop(other);
+    let memory: Arc<dyn mkey::Memory> = Arc::new(Region::new(4096).expect("memory"));
+    let weak = Arc::downgrade(&memory);
+    let mr = Mr::builder(&a.pd).register_shared(memory).expect("mr");
+    mr.into_slice().into_local().expect_err("it could be registered again");
+    drop(weak);
     let mut local = slice.into_local().expect("the only one");
     local.view_mut::<u32>().expect("aligned")[1] = 5;
     assert_eq!(local.into_slice().load(0).expect("within"), 5 << 32);

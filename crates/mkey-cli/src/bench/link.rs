@@ -10,7 +10,7 @@ use mkey_core::address::IoAddr;
 use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
 use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, RefusedBy};
 use mkey_core::key::Key;
-use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
+use mkey_core::queue_pair::{QpInit, QpKind, QpModify};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
@@ -121,32 +121,9 @@ impl<'a, D: DataPlane> Link<'a, D> {
         let port = self.device.port();
         let ah = AhAttr { gid: port.gid, port: 1, hop_limit: 64, ..AhAttr::default() };
         let steps = [
-            QpModify {
-                state: Some(QpState::Init),
-                port: Some(1),
-                pkey_index: Some(0),
-                rights: Some(Rights::REMOTE_WRITE),
-                ..QpModify::default()
-            },
-            QpModify {
-                state: Some(QpState::Rtr),
-                path_mtu: Some(port.active_mtu.clamp(256, 4096)),
-                dest_qp_num: Some(dest_qp_num),
-                rq_psn: Some(0),
-                max_dest_rd_atomic: Some(1),
-                min_rnr_timer: Some(12),
-                ah: Some(ah),
-                ..QpModify::default()
-            },
-            QpModify {
-                state: Some(QpState::Rts),
-                sq_psn: Some(0),
-                timeout: Some(14),
-                retry_cnt: Some(7),
-                rnr_retry: Some(7),
-                max_rd_atomic: Some(1),
-                ..QpModify::default()
-            },
+            QpModify::init(Rights::REMOTE_WRITE),
+            QpModify::rtr(ah, dest_qp_num, port.active_mtu.clamp(256, 4096), 0),
+            QpModify::rts(0),
         ];
         for step in &steps {
             self.device.modify_qp(qp, step)?;

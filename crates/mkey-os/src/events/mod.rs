@@ -3,19 +3,25 @@
 //! A [`Watcher`] hears from the kernel (userfaultfd in write-protect mode, user-mode-only, so no
 //! privilege is needed and page faults stay as fast as ever) when the program unmaps, discards
 //! (`MADV_DONTNEED` and the like) or moves (`mremap`) memory it watches. The thread that does so
-//! waits in its system call until the event has been read. Each event goes to a *sink*, called
+//! waits in its system call until the event has been read. Each event goes to every *sink*, called
 //! on the watcher's one thread, which sleeps otherwise.
+//!
+//! # One watcher
+//! The kernel lets one watcher only have a mapping. So a process has one, [`process`], and who wants
+//! to hear adds a sink of its own ([`Watcher::add_sink`]). Guards are counted: a mapping is watched
+//! while anybody has one. All sinks hear of all that is watched, whoever asked for it.
 //!
 //! # The event in hand
 //! The kernel lets the unmapping thread go when the event is *read*, not when the sink has dealt
 //! with it. So the watcher raises a word before it reads and clears it after the sink has returned
 //! ([`InHand`]). Who accesses watched memory looks at the word first and waits while it is raised,
 //! and a sink can stop accesses and let the running ones end before the read ([`Sink`]):
-//! whatever a thread does after its `munmap` returned, no access slips in between.
+//! whatever a thread does after its `munmap` returned, no access slips in between. A reading begins
+//! for all sinks before an event is read, and ends for all after each has heard of every event.
 //!
 //! # What a sink must not do
-//! Allocate, free, map, unmap, or wait for a lock under which others do: those calls may unmap
-//! watched memory, and would wait for the very thread they run on, for ever.
+//! Allocate, free, map, unmap, panic, or wait for a lock under which others do: those calls may
+//! unmap watched memory, and would wait for the very thread they run on, for ever.
 //!
 //! # What is watched
 //! Whole mappings, because a part would split the mapping in two and mappings are limited
@@ -26,9 +32,13 @@
 //! # What is not seen
 //! Memory that userfaultfd does not take (private mappings of files, mappings of devices):
 //! [`WatchError::Kind`]. Swapping out, migration and copy-on-write. Children: events are not inherited
-//! over `fork`, a child needs a watcher of its own, and guards dropped there do nothing.
+//! over `fork`: in a child the parent's watcher refuses to watch, and guards dropped there do nothing.
+//! A child whose parent had started none has one of its own.
 
+mod sinks;
 mod uffd;
+
+pub use sinks::Sink;
 
 use crate::error::{Errno, OsError};
 use crate::fork::Birthplace;
@@ -36,11 +46,12 @@ use crate::gone::Gone;
 use crate::proc::Maps;
 use crate::spans::{Ids, Probe, SpanId, Spans};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use sinks::Sinks;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -174,7 +185,17 @@ impl InHand {
     }
 }
 
-/// Hears what happens to watched memory. Dropping it ends the thread and the events.
+/// The watcher of the process, started by the first that asks.
+///
+/// # Errors
+/// [`Unavailable`] with what that means and the command that would allow it.
+pub fn process() -> Result<&'static Watcher, &'static Unavailable> {
+    static PROCESS: OnceLock<Result<Watcher, Unavailable>> = OnceLock::new();
+    PROCESS.get_or_init(Watcher::new).as_ref()
+}
+
+/// Hears what happens to watched memory, and tells its sinks. Dropping it ends the thread and the
+/// events.
 #[derive(Debug)]
 pub struct Watcher {
     inner: Arc<Inner>,
@@ -195,6 +216,7 @@ struct Inner {
     in_hand: InHand,
     /// Unmapped and moved away, to be taken off the mappings.
     gone: Gone,
+    sinks: Sinks,
     state: Mutex<State>,
 }
 
@@ -212,30 +234,13 @@ struct State {
 /// Mappings that stay watched without a guard.
 const KEPT: usize = 256;
 
-/// Who is told of events, on the watcher's thread; see the module for what it must not do. A
-/// closure is a sink of events alone.
-pub trait Sink {
-    /// Events are about to be read, after which the threads that made them go on. The word of
-    /// [`InHand`] is raised.
-    fn before_read(&self) {}
-    /// An event, in order.
-    fn event(&self, event: &Event);
-    /// The events that were read have all been told.
-    fn after_read(&self) {}
-}
-
-impl<F: Fn(&Event)> Sink for F {
-    fn event(&self, event: &Event) {
-        self(event);
-    }
-}
-
 impl Watcher {
-    /// Starts the thread that tells `sink`.
+    /// Starts a watcher apart from that of the process ([`process`]), which can not have the
+    /// mappings that this one watches.
     ///
     /// # Errors
     /// [`Unavailable`] with what that means and the command that would allow it.
-    pub fn new(sink: impl Sink + Send + 'static) -> Result<Self, Unavailable> {
+    pub fn new() -> Result<Self, Unavailable> {
         let unavailable = |source| Unavailable { source };
         let fd = uffd::open().map_err(unavailable)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -246,6 +251,7 @@ impl Watcher {
             birthplace: Birthplace::here(),
             in_hand: InHand(Arc::new(AtomicU64::new(0))),
             gone: Gone::default(),
+            sinks: Sinks::default(),
             state: Mutex::new(State {
                 fd: Some(fd.as_raw_fd()),
                 maps: Maps::open().map_err(unavailable)?,
@@ -256,7 +262,7 @@ impl Watcher {
         let for_thread = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
             .name("mkey-events".into())
-            .spawn(move || listen(&for_thread, fd, &stop_there, sink))
+            .spawn(move || listen(&for_thread, fd, &stop_there))
             .map_err(|error| unavailable(OsError::from_io("clone", &error)))?;
         Ok(Self { inner, stop, thread: Some(thread) })
     }
@@ -264,6 +270,16 @@ impl Watcher {
     /// Whether this process made it, not the one that it was forked from: else it hears nothing.
     pub fn is_here(&self) -> bool {
         self.inner.birthplace.is_here()
+    }
+
+    /// Tells `sink`, too, of every event that is read after this call has returned: it waits for the
+    /// event in hand. So not to be called by a sink. There is no way to take a sink away again. In
+    /// a forked child, where nothing is heard ([`Watcher::is_here`]), nothing is done.
+    pub fn add_sink(&self, sink: &'static dyn Sink) {
+        if self.is_here() {
+            self.inner.sinks.add(sink);
+            self.inner.in_hand.wait();
+        }
     }
 
     /// The word that accesses to watched memory look at.
@@ -414,7 +430,7 @@ impl Drop for Watcher {
 }
 
 /// The event thread. Allocates nothing while it listens.
-fn listen(inner: &Inner, fd: OwnedFd, stop: &OwnedFd, sink: impl Sink) {
+fn listen(inner: &Inner, fd: OwnedFd, stop: &OwnedFd) {
     loop {
         let mut fds = [PollFd::new(&fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -424,14 +440,13 @@ fn listen(inner: &Inner, fd: OwnedFd, stop: &OwnedFd, sink: impl Sink) {
         let [events, ended] = fds.map(|fd| !fd.revents().is_empty());
         if events {
             let _raised = Raised::new(&inner.in_hand.0);
-            sink.before_read();
+            let reading = inner.sinks.begin();
             uffd::read_events(fd.as_raw_fd(), |event| {
                 if event.kind != EventKind::Discarded {
                     inner.gone.leave(&event.range);
                 }
-                sink.event(event);
+                reading.event(event);
             });
-            sink.after_read();
         }
         if ended {
             break;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
 use mkey_core::device::{AhAttr, CqHandle, Device, MrInfo, MrSpec, PdHandle, QpHandle};
-use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
+use mkey_core::queue_pair::{QpInit, QpKind, QpModify};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, RemoteAddr, SendOp, SendWr, Sge};
@@ -176,35 +176,10 @@ fn queue_pair(device: &SoftDevice, pd: PdHandle, cq: CqHandle) -> Result<(QpHand
 }
 
 fn connect(device: &SoftDevice, qp: QpHandle, to: u32) -> Result<()> {
-    let ah =
-        AhAttr { gid: device.port().gid, gid_index: 0, port: 1, traffic_class: 0, hop_limit: 64 };
-    let init = QpModify {
-        state: Some(QpState::Init),
-        rights: Some(Rights::REMOTE_WRITE | Rights::REMOTE_READ),
-        port: Some(1),
-        pkey_index: Some(0),
-        ..QpModify::default()
-    };
-    let rtr = QpModify {
-        state: Some(QpState::Rtr),
-        path_mtu: Some(4096),
-        dest_qp_num: Some(to),
-        rq_psn: Some(1),
-        max_dest_rd_atomic: Some(16),
-        min_rnr_timer: Some(12),
-        ah: Some(ah),
-        ..QpModify::default()
-    };
-    let rts = QpModify {
-        state: Some(QpState::Rts),
-        sq_psn: Some(1),
-        timeout: Some(14),
-        retry_cnt: Some(7),
-        rnr_retry: Some(7),
-        max_rd_atomic: Some(16),
-        ..QpModify::default()
-    };
-    for change in [init, rtr, rts] {
+    let port = device.port();
+    let ah = AhAttr { gid: port.gid, port: 1, hop_limit: 64, ..AhAttr::default() };
+    let init = QpModify::init(Rights::REMOTE_WRITE | Rights::REMOTE_READ);
+    for change in [init, QpModify::rtr(ah, to, port.active_mtu, 1), QpModify::rts(1)] {
         device.modify_qp(qp, &change)?;
     }
     Ok(())
