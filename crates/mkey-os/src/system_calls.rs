@@ -91,6 +91,34 @@ pub fn count<T: Send>(
     })
 }
 
+/// The name of a system call that memory, locks or devices need; `None` for others.
+pub fn name(number: i64) -> Option<&'static str> {
+    let known = NAMES.iter().find(|(known, _)| *known == number);
+    known.map(|(_, name)| *name)
+}
+
+const NAMES: &[(i64, &str)] = &[
+    (libc::SYS_clock_gettime, "clock_gettime"),
+    (libc::SYS_futex, "futex"),
+    (libc::SYS_io_uring_enter, "io_uring_enter"),
+    (libc::SYS_io_uring_register, "io_uring_register"),
+    (libc::SYS_ioctl, "ioctl"),
+    (libc::SYS_madvise, "madvise"),
+    (libc::SYS_membarrier, "membarrier"),
+    (libc::SYS_mincore, "mincore"),
+    (libc::SYS_mlock, "mlock"),
+    (libc::SYS_mlock2, "mlock2"),
+    (libc::SYS_mmap, "mmap"),
+    (libc::SYS_mprotect, "mprotect"),
+    (libc::SYS_munlock, "munlock"),
+    (libc::SYS_munmap, "munmap"),
+    (libc::SYS_ppoll, "ppoll"),
+    (libc::SYS_pread64, "pread64"),
+    (libc::SYS_read, "read"),
+    (libc::SYS_sched_yield, "sched_yield"),
+    (libc::SYS_write, "write"),
+];
+
 const UNKNOWN: RawFd = -1;
 const REFUSED: RawFd = -2;
 

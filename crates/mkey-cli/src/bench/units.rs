@@ -29,6 +29,16 @@ pub fn rate(bytes_per_second: f64) -> String {
     format!("{} GB/s", three_digits(bytes_per_second / 1e9))
 }
 
+/// How often a second as `950/s`, `12.3k/s`, `1.23M/s`: three digits.
+pub fn rate_of(per_second: f64) -> String {
+    match per_second {
+        _ if !per_second.is_finite() || per_second < 0.0 => "?".to_owned(),
+        0.0..999.5 => format!("{per_second:.0}/s"),
+        999.5..999_500.0 => format!("{}k/s", three_digits(per_second / 1e3)),
+        _ => format!("{}M/s", three_digits(per_second / 1e6)),
+    }
+}
+
 /// A count as `950`, `12k`, `3.4M`.
 pub fn count(n: u64) -> String {
     match n {
@@ -69,6 +79,22 @@ mod tests {
             (-1.0, "?"),
         ] {
             assert_eq!(time(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn rates_have_three_digits() {
+        for (rate, text) in [
+            (0.0, "0/s"),
+            (950.4, "950/s"),
+            (999.6, "1.00k/s"),
+            (12_345.0, "12.3k/s"),
+            (999_600.0, "1.00M/s"),
+            (1_234_567.0, "1.23M/s"),
+            (f64::NAN, "?"),
+            (-1.0, "?"),
+        ] {
+            assert_eq!(rate_of(rate), text, "{rate}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! How the initiator lets the target access the buffer of one I/O: one file a strategy.
 
+mod cache;
 mod fixed;
 mod per_io;
 
@@ -57,6 +58,7 @@ pub trait Strategy: Send {
 pub fn set_up(name: Name, side: &Side, shape: Shape) -> Result<Box<dyn Strategy>> {
     let mut strategy: Box<dyn Strategy> = match name {
         Name::Static => Box::new(fixed::Static::new(side, shape)?),
+        Name::Cache => Box::new(cache::Cached::new(side, shape)?),
         Name::MrPerIo => Box::new(per_io::PerIo::new(side, shape, false)?),
         Name::MrPerIoPinned => Box::new(per_io::PerIo::new(side, shape, true)?),
     };
