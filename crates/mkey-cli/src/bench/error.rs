@@ -49,6 +49,9 @@ pub enum RowError {
     /// The cache gave no registration.
     #[error("{0}")]
     Cache(#[from] mkey::CacheError),
+    /// The pool gave no memory.
+    #[error("{0}")]
+    Pool(#[from] mkey::PoolError),
     /// An offset outside the memory it counts in: a fault of this program.
     #[error("offset {offset} + {length} is outside of {bytes} bytes")]
     Outside {

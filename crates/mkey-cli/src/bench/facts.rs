@@ -9,7 +9,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// The device, with the pin mode that was asked for.
-pub fn device<D: Device>(device: &D, pin: Pin) -> DeviceFacts {
+pub fn device<D: Device + ?Sized>(device: &D, pin: Pin) -> DeviceFacts {
     let capabilities = device.capabilities();
     DeviceFacts {
         name: device.name().to_owned(),

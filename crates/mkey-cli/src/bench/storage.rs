@@ -32,10 +32,10 @@ use super::report::Missing;
 use super::stop::Stop;
 use super::units::size;
 use super::{check_device, check_outputs, facts, memory, output};
-use crate::device;
+use crate::device::Software;
 use crate::exit::End;
 use args::{Name, StorageArgs};
-use mkey::{Device, PageKind};
+use mkey::PageKind;
 use report::{Report, Workload};
 use std::io;
 use std::time::Instant;
@@ -55,11 +55,10 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
         check_blocks(args, fitted)?;
     }
     let stop = Stop::on_signals().map_err(End::failed)?;
-    let soft =
-        device::open_software(args.pin.mode(), args.command_cost, false).map_err(End::failed)?;
-    let device = Device::from_soft(soft.clone());
+    let software = Software::open(args.pin.mode(), args.command_cost).map_err(End::failed)?;
+    let device = &software.device;
     let progress = Progress::new(plan::steps(args));
-    let plan = plan::Plan { device: &device, args, size: fitted, stop: &stop, progress: &progress };
+    let plan = plan::Plan { device, args, size: fitted, stop: &stop, progress: &progress };
     let rows = match &unpinnable {
         Some(why) => Ok(unmeasured(args, why)),
         None => plan::measure(&plan),
@@ -73,7 +72,7 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
-        device: facts::device(&*soft, args.pin),
+        device: facts::device(&**device.control(), args.pin),
         machine: facts::machine(super::measure::clock_cost()),
         workload: Workload {
             rw: args.rw.name().to_owned(),
@@ -90,7 +89,7 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
         seconds: 0.0,
     };
     // What was asked for may have been refused: known only after the registrations.
-    soft.pin_mode().name().clone_into(&mut report.device.pin);
+    software.pin_mode().name().clone_into(&mut report.device.pin);
     report.missing.extend(unpinnable);
     report.aims = aims::of(&report);
     report.seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;

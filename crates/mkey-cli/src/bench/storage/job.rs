@@ -180,7 +180,11 @@ impl Job {
         let tag = u32::try_from(slot).unwrap_or(u32::MAX);
         let request = Request { op, tag, offset: disk.offset(block), buffer }.to_bytes();
         let send = self.initiator.counted(Work::send_inline(&request));
-        Ok(self.initiator.qp.post(&[send])?)
+        let qp = &self.initiator.qp;
+        Ok(match self.strategy.opening(slot) {
+            Some(opening) => qp.post(&[opening, send])?,
+            None => qp.post(&[send])?,
+        })
     }
 
     /// An I/O has been answered: closes its buffer and checks that the bytes have moved.

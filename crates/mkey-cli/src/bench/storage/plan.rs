@@ -110,7 +110,7 @@ fn measure_block(plan: &Plan<'_>, bs: u64, before: usize) -> Result<Vec<Row>> {
             making.latency = making.team.take().and_then(Team::finish);
         }
         // The teams end with the scope.
-        Ok(makings.into_iter().map(Making::parts).collect::<Vec<_>>())
+        Ok::<_, RowError>(makings.into_iter().map(Making::parts).collect::<Vec<_>>())
     })?;
     Ok(to_rows(plan, bs, makings))
 }

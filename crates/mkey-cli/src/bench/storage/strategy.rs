@@ -1,5 +1,6 @@
 //! How the initiator lets the target access the buffer of one I/O: one file a strategy.
 
+mod bounce;
 mod cache;
 mod fixed;
 mod per_io;
@@ -10,7 +11,7 @@ use super::content::{Content, WORD, Words};
 use super::side::Side;
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
-use mkey::{PageKind, PeerAccess, RemoteKey, Slice};
+use mkey::{PageKind, PeerAccess, RemoteKey, Slice, Work};
 use std::sync::Arc;
 
 /// What one I/O looks like.
@@ -29,6 +30,11 @@ pub trait Strategy: Send {
     /// # Errors
     /// As the device refuses.
     fn open(&mut self, side: &Side, slot: usize, op: Op) -> Result<RemoteKey>;
+
+    /// What opens the buffer, to be posted with the request; `None`: it is open.
+    fn opening(&self, _slot: usize) -> Option<Work<'_>> {
+        None
+    }
 
     /// The I/O is done: closes the buffer, so that its bytes are the application's own.
     ///
@@ -58,7 +64,9 @@ pub trait Strategy: Send {
 pub fn set_up(name: Name, side: &Side, shape: Shape) -> Result<Box<dyn Strategy>> {
     let mut strategy: Box<dyn Strategy> = match name {
         Name::Static => Box::new(fixed::Static::new(side, shape)?),
+        Name::Bounce => Box::new(bounce::Bounce::new(side, shape)?),
         Name::Cache => Box::new(cache::Cached::new(side, shape)?),
+        Name::Frmr | Name::Grant => return Err(no_buffer()),
         Name::MrPerIo => Box::new(per_io::PerIo::new(side, shape, false)?),
         Name::MrPerIoPinned => Box::new(per_io::PerIo::new(side, shape, true)?),
     };
@@ -99,6 +107,19 @@ impl Words for Slice {
 
     fn set_word(&mut self, at: usize, value: u64) -> Result<()> {
         Ok(self.store(at, value)?)
+    }
+}
+
+impl Words for Vec<u8> {
+    fn word(&self, at: usize) -> Result<u64> {
+        let word = self.get(at..).and_then(|rest| rest.first_chunk::<WORD>());
+        word.map(|word| u64::from_ne_bytes(*word)).ok_or_else(no_buffer)
+    }
+
+    fn set_word(&mut self, at: usize, value: u64) -> Result<()> {
+        let word = self.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<WORD>());
+        *word.ok_or_else(no_buffer)? = value.to_ne_bytes();
+        Ok(())
     }
 }
 
