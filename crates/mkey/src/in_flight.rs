@@ -1,7 +1,7 @@
 //! What posted work uses, kept until its completion has been seen.
 
 use crate::keep::Hold;
-use crate::posted::{Posted, Step};
+use crate::lease::{Lease, Step};
 use crate::sync::lock;
 use mkey_core::status::WcStatus;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) holds: SmallVec<[Hold; 2]>,
     /// One of the library's own: who hears of it, instead of the user.
-    pub(crate) hook: Option<(Arc<dyn Posted>, Step)>,
+    pub(crate) hook: Option<(Arc<Lease>, u32, Step)>,
 }
 
 /// Entries that have ended, to be let go of when no lock is held: their owners may do anything.
@@ -26,8 +26,8 @@ pub(crate) fn tell(ended: &mut Ended) {
     for (entry, status) in ended.drain(..) {
         // Let go before: who hears that work has ended finds the memory free.
         drop(entry.holds);
-        if let Some((posted, step)) = entry.hook {
-            posted.completed(step, status);
+        if let Some((lease, turn, step)) = entry.hook {
+            lease.completed(turn, step, status);
         }
     }
 }

@@ -7,6 +7,8 @@
 //!   registered. [`Slice`]: part of it, as work requests name it; [`Local`]: a slice borrowed as
 //!   bytes, while nobody else can reach it.
 //! * [`Access`], [`PeerAccess`]: rights that can not be wrong. [`RemoteKey`]: what a peer gets.
+//! * [`Grant`]: one slice, open to one peer for a while. [`FastMrPool`]: scattered slices under one
+//!   key, without a registration.
 //! * [`Work`], [`Recv`]: work requests, which keep what they name until their completion is seen.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
@@ -17,14 +19,16 @@ mod cache;
 mod cq;
 mod device;
 mod events;
+mod fast_mr;
+mod grant;
 mod in_flight;
 mod keep;
+mod lease;
 mod memory;
 mod mr;
 mod pd;
 mod plane;
 mod pool;
-mod posted;
 mod qp;
 mod remote;
 mod slice;
@@ -35,6 +39,9 @@ pub use access::{Access, PeerAccess};
 pub use cache::{Cache, CacheBuilder, CacheError, CacheStats, Cached, Invalidation};
 pub use cq::Cq;
 pub use device::{Device, DeviceStats};
+pub use fast_mr::{FastMapping, FastMrPool, FastMrPoolBuilder, FastMrStats, gather, scatter};
+pub use grant::{Ending, Grant, GrantOptions, GrantPolicy, GrantStats, Grants};
+pub use lease::Ended;
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
 pub use mr::{Mr, MrBuilder};
 pub use pd::Pd;

@@ -3,6 +3,8 @@
 mod bounce;
 mod cache;
 mod fixed;
+mod frmr;
+mod grant;
 mod per_io;
 
 use super::args::Name;
@@ -11,7 +13,7 @@ use super::content::{Content, WORD, Words};
 use super::side::Side;
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
-use mkey::{PageKind, PeerAccess, RemoteKey, Slice, Work};
+use mkey::{Access, Mr, PageKind, PeerAccess, Region, RemoteKey, Slice, Work};
 use std::sync::Arc;
 
 /// What one I/O looks like.
@@ -66,7 +68,8 @@ pub fn set_up(name: Name, side: &Side, shape: Shape) -> Result<Box<dyn Strategy>
         Name::Static => Box::new(fixed::Static::new(side, shape)?),
         Name::Bounce => Box::new(bounce::Bounce::new(side, shape)?),
         Name::Cache => Box::new(cache::Cached::new(side, shape)?),
-        Name::Frmr | Name::Grant => return Err(no_buffer()),
+        Name::Frmr => Box::new(frmr::Frmr::new(side, shape)?),
+        Name::Grant => Box::new(grant::Granted::new(side, shape)?),
         Name::MrPerIo => Box::new(per_io::PerIo::new(side, shape, false)?),
         Name::MrPerIoPinned => Box::new(per_io::PerIo::new(side, shape, true)?),
     };
@@ -89,6 +92,17 @@ fn access(op: Op) -> PeerAccess {
         Op::Read => PeerAccess::WRITE,
         Op::Write => PeerAccess::READ,
     }
+}
+
+/// All buffers in one registration on the largest pages that can be had, and these pages.
+fn registered(side: &Side, shape: Shape, access: Access) -> Result<(Vec<Slice>, PageKind)> {
+    let stride = stride(shape);
+    let region = Region::builder(stride.saturating_mul(shape.depth)).map_prefaulted(1)?;
+    let pages = region.page_kind();
+    let mr = Mr::builder(&side.pd).access(access).register(region)?;
+    let buffer = |slot: usize| mr.slice(slot * stride..slot * stride + shape.block);
+    let buffers = (0..shape.depth).map(buffer).collect::<mkey::Result<Vec<_>>>()?;
+    Ok((buffers, pages))
 }
 
 /// The distance of buffers: whole pages, so that no two registrations share one.

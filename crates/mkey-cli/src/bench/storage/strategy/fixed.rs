@@ -1,12 +1,12 @@
 //! One registration of all buffers that lives long, and whose key peers know for good: the fastest,
 //! and unsafe. A peer may write into a buffer whose I/O is over.
 
-use super::{Shape, Strategy, no_buffer, stride};
+use super::{Shape, Strategy, no_buffer, registered};
 use crate::bench::error::Result;
 use crate::bench::storage::capsule::Op;
 use crate::bench::storage::content::Words;
 use crate::bench::storage::side::Side;
-use mkey::{Mr, PageKind, Region, RemoteKey, Slice};
+use mkey::{Access, PageKind, RemoteKey, Slice};
 
 /// The strategy.
 #[derive(Debug)]
@@ -21,16 +21,13 @@ impl Static {
     /// # Errors
     /// As the memory or the device refuses.
     pub fn new(side: &Side, shape: Shape) -> Result<Self> {
-        let stride = stride(shape);
-        let region =
-            Region::builder(stride.saturating_mul(shape.depth)).map_prefaulted(1)?;
-        let pages = region.page_kind();
-        let mr = Mr::builder(&side.pd).remote_read().remote_write().register(region)?;
-        let buffer = |slot: usize| {
-            let range = slot * stride..slot * stride + shape.block;
-            Ok((mr.slice(range.clone())?, mr.remote_key(range)?))
+        let access = Access::local().remote_read().remote_write();
+        let (buffers, pages) = registered(side, shape, access)?;
+        let with_key = |buffer: Slice| {
+            let key = buffer.remote_key()?;
+            Ok((buffer, key))
         };
-        let buffers = (0..shape.depth).map(buffer).collect::<Result<Vec<_>>>()?;
+        let buffers = buffers.into_iter().map(with_key).collect::<Result<Vec<_>>>()?;
         Ok(Self { buffers, pages })
     }
 }
