@@ -2,16 +2,15 @@
 
 use crate::device::Device;
 use crate::in_flight::{Ended, InFlight, tell};
+use crate::lease::Lease;
 use crate::pd::Pd;
 use crate::plane::CqPlane;
-use crate::lease::Lease;
 use crate::sync::lock;
 use event_listener::{Event, Listener, listener};
 use mkey_core::device::CqHandle;
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::key::Rkey;
 use mkey_core::work::Completion;
-use smallvec::SmallVec;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -35,6 +34,8 @@ struct Inner {
 struct Queues {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Room of earlier polls, so that polling allocates nothing after a while.
+    spare: News,
 }
 
 #[derive(Debug)]
@@ -96,22 +97,25 @@ impl Cq {
     /// `CqOverrun`: completions are lost.
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         let mut shown = 0;
+        let mut news = News::default();
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
-            let mut news = News::default();
-            let queues = lock(&self.inner.queues);
+            let mut queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
+                Ok(0) => {
+                    queues.spare.replace_by(&mut news);
+                    return Ok(shown);
+                }
                 Ok(polled) => polled,
                 // What was taken before is shown; the error comes again.
-                Err(_) if shown > 0 => 0,
+                Err(_) if shown > 0 => return Ok(shown),
                 Err(error) => return Err(error),
             };
+            news.replace_by(&mut queues.spare);
             shown += queues.sort_out(room, polled, &mut news);
             drop(queues);
             news.tell();
-            if polled == 0 {
-                break;
-            }
         }
+        lock(&self.inner.queues).spare.replace_by(&mut news);
         Ok(shown)
     }
 
@@ -233,17 +237,27 @@ impl Queues {
 }
 
 /// What polling found out, to be told when no lock is held.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct News {
     ended: Ended,
-    invalidated: SmallVec<[(Arc<Lease>, Rkey); 2]>,
+    invalidated: Vec<(Arc<Lease>, Rkey)>,
 }
 
 impl News {
-    fn tell(mut self) {
+    fn tell(&mut self) {
         tell(&mut self.ended);
-        for (lease, key) in self.invalidated {
+        for (lease, key) in self.invalidated.drain(..) {
             lease.invalidated(key);
+        }
+    }
+
+    /// Takes the room of another, if that has more; both are empty.
+    fn replace_by(&mut self, other: &mut Self) {
+        if self.ended.capacity() < other.ended.capacity() {
+            std::mem::swap(&mut self.ended, &mut other.ended);
+        }
+        if self.invalidated.capacity() < other.invalidated.capacity() {
+            std::mem::swap(&mut self.invalidated, &mut other.invalidated);
         }
     }
 }

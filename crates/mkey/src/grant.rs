@@ -158,8 +158,7 @@ impl Slice {
 
     fn region(&self, grants: &Grants, access: PeerAccess) -> Result<Grant> {
         let region = RegionGrant::new(self, grants, access)?;
-        let remote =
-            RemoteKey { key: region.key(), address: self.iova, length: self.len as u64 };
+        let remote = RemoteKey { key: region.key(), address: self.iova, length: self.len as u64 };
         Ok(Grant { means: Means::Region(region), remote })
     }
 }

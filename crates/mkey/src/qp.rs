@@ -199,7 +199,8 @@ impl Inner {
         let hooks: SmallVec<[_; 8]> = works().skip(done).filter_map(|work| work.hook).collect();
         // Each from the state that the one before it left.
         hooks.iter().rev().for_each(|hook| hook.lease.unposted(hook));
-        let posted = sound.iter().enumerate().filter(|(_, post)| **post).map(|(at, _)| at).nth(done);
+        let posted =
+            sound.iter().enumerate().filter(|(_, post)| **post).map(|(at, _)| at).nth(done);
         Err(PostError { posted: posted.unwrap_or(sound.len()), error: error.error })
     }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 /// What to measure, how long, and where the figures go.
 #[derive(Args, Clone, Debug)]
-#[command(args_conflicts_with_subcommands = true, after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   mkey bench                      the tables
   sudo mkey bench                 the same with huge pages reserved for the while
   mkey bench --command-cost 16us  add a declared firmware command to each registration
@@ -17,7 +19,8 @@ use std::time::Duration;
   mkey bench --csv - > run.csv    one line a row, nothing else on standard output
   mkey bench --memory 64MiB --time 5s  a quick look
   mkey bench storage --bs 4k,128k what a storage target's I/O costs, in fio's words
-  mkey bench | less -S            on a terminal of less than 120 columns")]
+  mkey bench | less -S            on a terminal of less than 120 columns"
+)]
 pub struct BenchArgs {
     /// Something else to measure
     #[command(subcommand)]

@@ -103,7 +103,10 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
 
 fn unmeasured(args: &StorageArgs, why: &Missing) -> Vec<report::Row> {
     let rows = |bs| move |name: Name| plan::not_measured(name, bs, why.clone());
-    args.block_sizes().into_iter().flat_map(|bs| args.strategies().into_iter().map(rows(bs))).collect()
+    args.block_sizes()
+        .into_iter()
+        .flat_map(|bs| args.strategies().into_iter().map(rows(bs)))
+        .collect()
 }
 
 /// Refuses disks of so few blocks that I/Os in flight would meet in one.

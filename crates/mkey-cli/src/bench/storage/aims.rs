@@ -66,11 +66,7 @@ fn nothing(name: Name, bs: u64, figures: Option<&Figures>) -> Aim {
     });
     let shown = |count: Option<u64>| count.map_or("not measured".to_owned(), |n| n.to_string());
     Aim {
-        work: format!(
-            "{}, {}: registrations, system calls, allocations",
-            name.title(),
-            size(bs)
-        ),
+        work: format!("{}, {}: registrations, system calls, allocations", name.title(), size(bs)),
         aim: "0, 0, 0".to_owned(),
         figure: counts.map_or("not measured".to_owned(), |counts| counts.map(shown).join(", ")),
         met: counts.and_then(|counts| {

@@ -224,8 +224,18 @@ mod tests {
     #[test]
     fn fio_s_words() {
         let args = parse(&[
-            "--rw", "randrw", "--bs", "4k,128k,4k", "--iodepth", "8", "--numjobs", "2",
-            "--runtime", "0.2", "--size", "16m",
+            "--rw",
+            "randrw",
+            "--bs",
+            "4k,128k,4k",
+            "--iodepth",
+            "8",
+            "--numjobs",
+            "2",
+            "--runtime",
+            "0.2",
+            "--size",
+            "16m",
         ])
         .unwrap();
         assert_eq!(args.rw, Pattern::Randrw);
@@ -238,9 +248,14 @@ mod tests {
 
     #[test]
     fn a_k_is_1024_as_in_fio() {
-        for (text, bytes) in
-            [("4k", 4096), ("4K", 4096), ("4KiB", 4096), ("4kb", 4096), ("512", 512), ("1m", 1 << 20)]
-        {
+        for (text, bytes) in [
+            ("4k", 4096),
+            ("4K", 4096),
+            ("4KiB", 4096),
+            ("4kb", 4096),
+            ("512", 512),
+            ("1m", 1 << 20),
+        ] {
             assert_eq!(parse_block(text), Ok(bytes), "{text}");
         }
     }
@@ -248,11 +263,24 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for arguments in [
-            ["--bs", "0"], ["--bs", "1000"], ["--bs", "32m"], ["--bs", "4x"], ["--bs", ""],
-            ["--bs", "99999999999999999999k"], ["--bs", "18446744073709551615g"],
-            ["--iodepth", "0"], ["--iodepth", "1025"], ["--numjobs", "0"], ["--runtime", "0"],
-            ["--runtime", "-1"], ["--runtime", "NaN"], ["--runtime", "1e30"], ["--rw", "read"],
-            ["--strategy", "hope"], ["--size", "1k"], ["--command-cost", "1s"],
+            ["--bs", "0"],
+            ["--bs", "1000"],
+            ["--bs", "32m"],
+            ["--bs", "4x"],
+            ["--bs", ""],
+            ["--bs", "99999999999999999999k"],
+            ["--bs", "18446744073709551615g"],
+            ["--iodepth", "0"],
+            ["--iodepth", "1025"],
+            ["--numjobs", "0"],
+            ["--runtime", "0"],
+            ["--runtime", "-1"],
+            ["--runtime", "NaN"],
+            ["--runtime", "1e30"],
+            ["--rw", "read"],
+            ["--strategy", "hope"],
+            ["--size", "1k"],
+            ["--command-cost", "1s"],
         ] {
             assert!(parse(&arguments).is_err(), "{arguments:?}");
         }

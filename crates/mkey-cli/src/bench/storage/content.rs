@@ -127,7 +127,8 @@ mod tests {
 
     fn plain(content: Content) -> Plain {
         let bytes = content.to_bytes();
-        let words = bytes.chunks_exact(WORD).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+        let words =
+            bytes.chunks_exact(WORD).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
         Plain(words.collect())
     }
 

@@ -196,9 +196,7 @@ impl Job {
                 let buffer = self.strategy.buffer(slot)?;
                 flight.content.is_in(buffer, flight.whole)?
             }
-            Op::Write => {
-                flight.content.is_in(&disk.words(flight.content.block), flight.whole)?
-            }
+            Op::Write => flight.content.is_in(&disk.words(flight.content.block), flight.whole)?,
         };
         if right {
             Ok(flight)

@@ -2,9 +2,7 @@
 //! that messages land in.
 
 use crate::bench::error::{Result, RowError};
-use mkey::{
-    Completion, Cq, Device, Mr, PageKind, Pd, Qp, Recv, Region, Slice, WcStatus, Work,
-};
+use mkey::{Completion, Cq, Device, Mr, PageKind, Pd, Qp, Recv, Region, Slice, WcStatus, Work};
 use std::time::{Duration, Instant};
 
 /// How long nothing may happen before something is wrong.

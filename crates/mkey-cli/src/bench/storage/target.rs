@@ -27,8 +27,8 @@ impl Target {
         for receive in self.side.poll(&mut completions)? {
             let mut bytes = [0; Request::BYTES];
             self.side.received(receive)?.read(0, &mut bytes)?;
-            let request =
-                Request::from_bytes(&bytes).ok_or(RowError::Protocol("a request of no known kind"))?;
+            let request = Request::from_bytes(&bytes)
+                .ok_or(RowError::Protocol("a request of no known kind"))?;
             // The buffer is free again before the response lets the initiator ask for more.
             self.side.post_recv(receive)?;
             self.answer(disk, &request)?;

@@ -181,12 +181,7 @@ fn aims(report: &Report) -> String {
             Some(false) => "missed",
             None => "not measured",
         };
-        Line::Cells(vec![
-            aim.work.clone(),
-            aim.aim.clone(),
-            aim.figure.clone(),
-            verdict.to_owned(),
-        ])
+        Line::Cells(vec![aim.work.clone(), aim.aim.clone(), aim.figure.clone(), verdict.to_owned()])
     };
     render(&columns, &report.aims.iter().map(line).collect::<Vec<_>>())
 }
