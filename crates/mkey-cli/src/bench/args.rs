@@ -1,6 +1,7 @@
 //! The arguments of `mkey bench`.
 
 use super::storage::args::StorageArgs;
+use super::tensor::args::TensorArgs;
 use crate::device;
 use clap::{Args, Subcommand, ValueEnum};
 use mkey_soft::PinMode;
@@ -19,6 +20,7 @@ use std::time::Duration;
   mkey bench --csv - > run.csv    one line a row, nothing else on standard output
   mkey bench --memory 64MiB --time 5s  a quick look
   mkey bench storage --bs 4k,128k what a storage target's I/O costs, in fio's words
+  mkey bench tensor               what registering large buffers costs that are pushed to a peer
   mkey bench | less -S            on a terminal of less than 120 columns"
 )]
 pub struct BenchArgs {
@@ -70,6 +72,12 @@ pub enum BenchCommand {
     /// initiator's buffer, both in this process over the software RNIC: no NIC is needed and no
     /// figure is that of a NIC. Every I/O is checked.
     Storage(StorageArgs),
+    /// Measure the share of registration when large buffers are pushed again and again
+    ///
+    /// Buffers are pushed to a peer by RDMA WRITE, cold and warm, both in this process over the
+    /// software RNIC: no NIC is needed and no figure is that of a NIC. Huge pages are reserved where
+    /// the user may, and given back at the end, also after Ctrl-C.
+    Tensor(TensorArgs),
 }
 
 /// How pages of registered memory are held in place.

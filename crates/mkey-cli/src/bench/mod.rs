@@ -6,7 +6,7 @@
 //!   [`rows`]: one strategy each.
 //! * [`report`]: the figures; [`mechanisms`] and [`claims`] are made from them. [`text`] and
 //!   [`table`] print them, [`export`] writes JSON and CSV; [`facts`]: what they were taken on.
-//! * [`storage`]: `mkey bench storage`.
+//! * [`storage`]: `mkey bench storage`; [`tensor`]: `mkey bench tensor`.
 
 pub mod arena;
 pub mod args;
@@ -30,6 +30,7 @@ pub(crate) mod sample;
 pub mod stop;
 pub mod storage;
 pub mod table;
+pub mod tensor;
 pub mod text;
 pub mod units;
 
@@ -60,6 +61,7 @@ const WORKING_SET: u64 = 8 << 20;
 pub fn run(args: &BenchArgs) -> Result<(), End> {
     match &args.command {
         Some(args::BenchCommand::Storage(args)) => storage::run(args),
+        Some(args::BenchCommand::Tensor(args)) => tensor::run(args),
         None => registration(args),
     }
 }

@@ -100,6 +100,26 @@ impl Side {
         Ok(receives.map(|completion| completion.wr_id as usize))
     }
 
+    /// Posts a chain of which only the last work makes a completion, and polls for that.
+    ///
+    /// # Errors
+    /// As posting or the work fails.
+    pub fn post_and_wait(&mut self, chain: &[Work<'_>]) -> Result<()> {
+        self.qp.post(chain)?;
+        let mut completions = [Completion::BLANK; BATCH];
+        loop {
+            let taken = self.cq.poll(&mut completions)?;
+            self.quiet.check(taken > 0)?;
+            let completions = completions.get(..taken).unwrap_or_default();
+            if let Some(failed) = completions.iter().find(|c| c.status != WcStatus::Success) {
+                return Err(self.failed(failed));
+            }
+            if taken > 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// What became of the work of a completion that is no success.
     #[cold]
     fn failed(&self, completion: &Completion) -> RowError {
