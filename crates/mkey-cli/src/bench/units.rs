@@ -29,13 +29,13 @@ pub fn rate(bytes_per_second: f64) -> String {
     format!("{} GB/s", three_digits(bytes_per_second / 1e9))
 }
 
-/// How often a second as `950/s`, `12.3k/s`, `1.23M/s`: three digits.
-pub fn rate_of(per_second: f64) -> String {
-    match per_second {
-        _ if !per_second.is_finite() || per_second < 0.0 => "?".to_owned(),
-        0.0..999.5 => format!("{per_second:.0}/s"),
-        999.5..999_500.0 => format!("{}k/s", three_digits(per_second / 1e3)),
-        _ => format!("{}M/s", three_digits(per_second / 1e6)),
+/// How often a second as `950`, `12.3k`, `1.23M`: three digits.
+pub fn per_second(rate: f64) -> String {
+    match rate {
+        _ if !rate.is_finite() || rate < 0.0 => "?".to_owned(),
+        0.0..999.5 => format!("{rate:.0}"),
+        999.5..999_500.0 => format!("{}k", three_digits(rate / 1e3)),
+        _ => format!("{}M", three_digits(rate / 1e6)),
     }
 }
 
@@ -85,16 +85,16 @@ mod tests {
     #[test]
     fn rates_have_three_digits() {
         for (rate, text) in [
-            (0.0, "0/s"),
-            (950.4, "950/s"),
-            (999.6, "1.00k/s"),
-            (12_345.0, "12.3k/s"),
-            (999_600.0, "1.00M/s"),
-            (1_234_567.0, "1.23M/s"),
+            (0.0, "0"),
+            (950.4, "950"),
+            (999.6, "1.00k"),
+            (12_345.0, "12.3k"),
+            (999_600.0, "1.00M"),
+            (1_234_567.0, "1.23M"),
             (f64::NAN, "?"),
             (-1.0, "?"),
         ] {
-            assert_eq!(rate_of(rate), text, "{rate}");
+            assert_eq!(per_second(rate), text, "{rate}");
         }
     }
 

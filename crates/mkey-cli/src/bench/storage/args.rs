@@ -150,9 +150,9 @@ impl Name {
         match self {
             Self::Static => "static MR (unsafe)",
             Self::MrPerIo => "MR for each I/O",
-            Self::MrPerIoPinned => "the same, pinned already",
+            Self::MrPerIoPinned => "MR per I/O, pinned",
             Self::Cache => "cache",
-            Self::Bounce => "copy through the pool",
+            Self::Bounce => "copy through pool",
             Self::Frmr => "FRMR pool",
             Self::Grant => "grant (MW type 2)",
         }

@@ -76,12 +76,23 @@ impl Job {
         let target = Side::new(device, target, shape.depth)?;
         initiator.connect(&target)?;
         let strategy = set_up(name, &initiator, shape)?;
+        Ok(Self::over(initiator, target, strategy, shape, pattern))
+    }
+
+    /// A job over ends that are connected.
+    fn over(
+        initiator: Side,
+        target: Side,
+        strategy: Box<dyn Strategy>,
+        shape: Shape,
+        pattern: Pattern,
+    ) -> Self {
         let target = Target { side: target, invalidates: strategy.is_invalidated_by_target() };
         let content = Content { block: 0, version: 0, bytes: shape.block };
         let flight = Flight { op: Op::Read, content, whole: false, since: None };
         let flights = vec![flight; shape.depth];
         let coin = Coin::new(0x6a6f_6273);
-        Ok(Self { strategy, initiator, target, flights, pattern, coin, asked: 0 })
+        Self { strategy, initiator, target, flights, pattern, coin, asked: 0 }
     }
 
     /// The pages that the initiator's registered memory lies on.
@@ -202,6 +213,115 @@ impl Job {
             Ok(flight)
         } else {
             Err(RowError::NotArrived { offset: disk.offset(flight.content.block) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::storage::content::Words;
+    use crate::device::Software;
+    use clap::ValueEnum;
+    use mkey::{Mr, PinMode, Region, RemoteKey, Slice};
+
+    const SHAPE: Shape = Shape { block: 4096, depth: 8 };
+
+    fn device() -> Device {
+        Software::open(PinMode::Kernel, Duration::ZERO).expect("a software RNIC").device
+    }
+
+    fn ground(device: &Device) -> (Pd, Disk, Histogram<u64>) {
+        let pd = Pd::new(device).expect("pd");
+        let disk = Disk::new(&pd, 1 << 20, SHAPE.block).expect("a disk");
+        (pd, disk, Histogram::new(3).expect("three digits"))
+    }
+
+    #[test]
+    fn every_strategy_moves_every_byte_both_ways() {
+        let device = device();
+        let (pd, mut disk, mut times) = ground(&device);
+        for name in Name::value_variants() {
+            for pattern in Pattern::value_variants() {
+                let mut job = Job::new(&device, &pd, *name, SHAPE, *pattern).expect("set up");
+                // Twice around the disk: what was written is read.
+                let until = Until::Count(2 * disk.blocks());
+                let done = job.run(&mut disk, until, &mut times, &Stop::default());
+                let done = done.unwrap_or_else(|error| panic!("{name:?} {pattern:?}: {error}"));
+                assert_eq!(done.ios, 2 * disk.blocks(), "{name:?} {pattern:?}");
+                assert_eq!(done.all, done.ios + SHAPE.depth as u64 - 1, "{name:?} {pattern:?}");
+                assert!(done.whole >= done.ios / WHOLE, "{name:?} {pattern:?}: {done:?}");
+            }
+        }
+        drop((disk, pd));
+        let stats = device.stats();
+        assert_eq!((stats.registered_bytes, stats.kept, stats.failed_drops), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_timed_run_has_a_time_for_each_io() {
+        let device = device();
+        let (pd, mut disk, mut times) = ground(&device);
+        let mut job =
+            Job::new(&device, &pd, Name::Static, SHAPE, Pattern::Randread).expect("set up");
+        let time = Duration::from_millis(20);
+        let done =
+            job.run(&mut disk, Until::Time(time), &mut times, &Stop::default()).expect("run");
+        assert!(done.time >= time && done.ios > 0, "{done:?}");
+        assert_eq!(times.len(), done.ios);
+    }
+
+    #[test]
+    fn a_signal_ends_a_run() {
+        let device = device();
+        let (pd, mut disk, mut times) = ground(&device);
+        let mut job =
+            Job::new(&device, &pd, Name::Static, SHAPE, Pattern::Randread).expect("set up");
+        let until = Until::Time(Duration::from_secs(3600));
+        let ended = job.run(&mut disk, until, &mut times, &Stop::by(2));
+        assert!(matches!(ended, Err(RowError::Stopped(2))), "{ended:?}");
+    }
+
+    /// Opens one buffer to the target, and shows the application another.
+    struct Elsewhere {
+        opened: Slice,
+        shown: Vec<u8>,
+    }
+
+    impl Strategy for Elsewhere {
+        fn open(&mut self, _: &Side, _: usize, _: Op) -> Result<RemoteKey> {
+            Ok(self.opened.remote_key()?)
+        }
+
+        fn close(&mut self, _: usize, _: Op) -> Result<()> {
+            Ok(())
+        }
+
+        fn buffer(&mut self, _: usize) -> Result<&mut dyn Words> {
+            Ok(&mut self.shown)
+        }
+
+        fn pages(&self) -> PageKind {
+            PageKind::Base
+        }
+    }
+
+    #[test]
+    fn bytes_that_did_not_move_are_found_out() {
+        let device = device();
+        for pattern in [Pattern::Randread, Pattern::Randwrite] {
+            let (pd, mut disk, mut times) = ground(&device);
+            let initiator = Side::new(&device, &Pd::new(&device).expect("pd"), 1).expect("side");
+            let target = Side::new(&device, &pd, 1).expect("side");
+            initiator.connect(&target).expect("connected");
+            let mr = Mr::builder(&initiator.pd).remote_read().remote_write();
+            let mr = mr.register(Region::new(SHAPE.block).expect("memory")).expect("registered");
+            let opened = mr.slice(..SHAPE.block).expect("within");
+            let strategy = Box::new(Elsewhere { opened, shown: vec![0; SHAPE.block] });
+            let shape = Shape { depth: 1, ..SHAPE };
+            let mut job = Job::over(initiator, target, strategy, shape, pattern);
+            let ended = job.run(&mut disk, Until::Count(1), &mut times, &Stop::default());
+            assert!(matches!(ended, Err(RowError::NotArrived { .. })), "{pattern:?}: {ended:?}");
         }
     }
 }

@@ -11,8 +11,8 @@ pub fn report() -> Report {
     let push = |total_ns: f64, registration_ns: f64| Push {
         total_ns,
         registration_ns,
-        registration_percent: registration_ns / total_ns * 100.0,
-        bytes_per_second: f64::from(64 << 20) / (total_ns / 1e9),
+        registration_percent: (registration_ns / total_ns * 1e5).round() / 1e3,
+        bytes_per_second: (f64::from(64 << 20) / (total_ns / 1e9)).round(),
     };
     let row = |name: Name, cold: Push, warm: Push| Row {
         id: name.id().to_owned(),
