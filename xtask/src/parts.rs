@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, run};
+use crate::{audit, broken, gates, packages, run, vm};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -94,11 +94,20 @@ pub const PARTS: &[Part] = &[
         about: "instruction counts within their limits, and a slowed copy of each beyond",
         work: Work::Call(gates::part),
     },
+    Part {
+        name: "vm",
+        about: "kernels with their own RDMA device, in virtual machines",
+        work: Work::Call(vm::part),
+    },
 ];
 
 /// All test targets but those that are parts of their own, by nextest where it is installed.
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
+    // Tests compile against them; where they cannot be had, those tests say so.
+    if let Err(error) = packages::get(&[packages::HEADERS]) {
+        println!("{error:#}");
+    }
     let mut command = workspace.cargo();
     if run::silent(workspace.cargo().args(["nextest", "--version"]))?.status.success() {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);

@@ -156,8 +156,8 @@ fn unpack_valgrind(folder: &Path) -> Result<()> {
     succeed(Command::new("dpkg").arg("--extract").arg(package).arg(folder))
 }
 
-/// The folder that tools are kept in.
-fn kept(workspace: &Workspace) -> PathBuf {
+/// The folder that tools and kernels are kept in.
+pub fn kept(workspace: &Workspace) -> PathBuf {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     let kept = cache.map(|cache| cache.join("mkey-xtask"));
@@ -166,7 +166,7 @@ fn kept(workspace: &Workspace) -> PathBuf {
 }
 
 /// Says what is being done, does it, and says how long it took.
-fn announced(what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn announced(what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     println!("{what} ...");
     let begun = Instant::now();
     work().with_context(|| format!("{what} failed"))?;
@@ -174,7 +174,8 @@ fn announced(what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+/// Runs `command` in silence; a failure is an error with what it said.
+pub fn succeed(command: &mut Command) -> Result<()> {
     let ended = run::silent(command)?;
     ensure!(ended.status.success(), "`{}`: {}", run::line(command), ended.text.trim_end());
     Ok(())

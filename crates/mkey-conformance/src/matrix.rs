@@ -23,10 +23,6 @@ use Untested::{DoesNotApply, Waits};
 /// The rules without a test.
 pub const UNTESTED: &[(&str, Untested)] = &[
     ("R-REG-22", Waits("the libibverbs ABI: reg_mr_ex is a function of that library")),
-    ("R-REG-23", Waits("dma-buf memory")),
-    ("R-REG-24", Waits("dma-buf memory")),
-    ("R-REG-25", Waits("dma-buf memory")),
-    ("R-REG-26", Waits("dma-buf memory")),
     ("R-REG-28", Waits("device memory")),
     ("R-RA-13", Waits("packets on the wire: a requester of this process makes none that lie")),
     ("R-RA-14", Waits("packets on the wire: a requester of this process makes none that lie")),
@@ -171,7 +167,10 @@ pub const SECTIONS: &[Section] = &[
             ("R-REG-23", "dma-buf memory takes only plain rights."),
             ("R-REG-24", "dma-buf offset and I/O address that differ within the page: EINVAL."),
             ("R-REG-25", "A range outside the dma-buf: EINVAL."),
-            ("R-REG-26", "A dma-buf region has no processor address."),
+            (
+                "R-REG-26",
+                "A dma-buf region has no processor address: accesses count from its I/O address alone.",
+            ),
             (
                 "R-REG-27",
                 "The null region reads as zeros and swallows writes; it has an lkey only, and can neither be re-registered nor bound.",

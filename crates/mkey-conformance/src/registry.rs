@@ -106,6 +106,7 @@ fn offers(device: &Capabilities, need: Capability) -> bool {
         Capability::Rereg => device.rereg,
         Capability::Atomics => device.atomics,
         Capability::Srq => device.srq,
+        Capability::DmaBuf => device.dma_buf,
         Capability::ZeroBased => device.zero_based,
         // Nothing that is told in advance; a test that needs more fails and says so.
         _ => true,

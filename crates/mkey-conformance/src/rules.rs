@@ -4,6 +4,7 @@ use crate::fixture::Subject;
 use crate::registry::RuleTest;
 
 pub mod atomics;
+pub mod dma_buf;
 pub mod errors;
 pub mod fast_mr;
 pub mod invalidate;
@@ -23,6 +24,7 @@ pub fn all<S: Subject>() -> Vec<RuleTest<S>> {
     [
         keys::tests(),
         registration::tests(),
+        dma_buf::tests(),
         rereg::tests(),
         remote_access::tests(),
         local::tests(),

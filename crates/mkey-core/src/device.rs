@@ -14,6 +14,7 @@ use crate::rights::Rights;
 use crate::work::Sge;
 use core::fmt;
 use core::time::Duration;
+use std::os::fd::BorrowedFd;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -181,6 +182,8 @@ pub struct Capabilities {
     pub null_mr: bool,
     pub rereg: bool,
     pub srq: bool,
+    /// Registration of a file descriptor's memory.
+    pub dma_buf: bool,
     pub odp: OdpCaps,
     /// Bit n: the device maps pages of 2^n bytes.
     pub page_sizes: u64,
@@ -198,6 +201,41 @@ pub struct MrSpec {
     pub iova: Option<IoAddr>,
     /// Rights.
     pub rights: Rights,
+}
+
+/// What to register of a file descriptor's memory (`ibv_reg_dmabuf_mr`).
+#[derive(Clone, Copy, Debug)]
+pub struct DmaBufSpec<'fd> {
+    /// Whose memory. It may be closed once it is registered.
+    pub fd: BorrowedFd<'fd>,
+    /// First byte, counted from the start of that memory.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Address of the first byte in work requests: there is no other, as no process needs to have
+    /// the memory mapped (R-REG-26). Within the page it agrees with `offset` (R-REG-24).
+    pub iova: IoAddr,
+    /// Rights, of [`Rights::DMA_BUF`] only (R-REG-23).
+    pub rights: Rights,
+}
+
+impl DmaBufSpec<'_> {
+    /// Checks all that can be told without a look at the memory.
+    ///
+    /// # Errors
+    /// `InvalidRights` (R-REG-01), `UnfitRights` (R-REG-23), `FileOffset` (R-REG-24).
+    pub fn validate(&self) -> core::result::Result<(), Reason> {
+        const PAGE: u64 = 4096;
+        let Self { offset, iova, rights, .. } = *self;
+        if !Rights::DMA_BUF.contains(rights) {
+            return Err(Reason::UnfitRights { rights: rights.difference(Rights::DMA_BUF) });
+        }
+        rights.validate()?;
+        if !(iova.0 ^ offset).is_multiple_of(PAGE) {
+            return Err(Reason::FileOffset { offset, iova });
+        }
+        Ok(())
+    }
 }
 
 /// A registered memory region.
@@ -388,6 +426,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// accesses are refused), and holds no reference that such reads and writes would contradict.
     #[allow(unsafe_code)] // A promise asked of the caller; nothing unsafe is done here.
     unsafe fn reg_mr(&self, pd: PdHandle, spec: &MrSpec) -> Result<MrInfo>;
+    /// Registers memory of a file descriptor: a dma-buf, or what else a device takes.
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::reg_mr`], for the memory wherever it is mapped.
+    #[allow(unsafe_code)] // As above.
+    unsafe fn reg_dmabuf_mr(&self, _pd: PdHandle, _spec: &DmaBufSpec<'_>) -> Result<MrInfo> {
+        unsupported("reg_dmabuf_mr", Capability::DmaBuf)
+    }
     /// Changes a region. Keys may change with it.
     ///
     /// # Safety

@@ -306,6 +306,35 @@ pub enum Reason {
         /// How it ended.
         status: crate::status::WcStatus,
     },
+    /// Rights that memory of a file descriptor can not be registered with (R-REG-23).
+    #[error(
+        "a file descriptor's memory can not be registered with {rights}: only with {}",
+        Rights::DMA_BUF
+    )]
+    UnfitRights {
+        /// Those that are too much.
+        rights: Rights,
+    },
+    /// Offset into the file and I/O address differ within the page (R-REG-24).
+    #[error(
+        "offset {offset:#x} into the file and I/O address {iova} differ in their offset within the page; they must agree there"
+    )]
+    FileOffset {
+        /// Offset of the first byte.
+        offset: u64,
+        /// The I/O address asked for.
+        iova: IoAddr,
+    },
+    /// A range that the file does not have (R-REG-25).
+    #[error("{length} bytes from offset {offset:#x} are not within the {size} bytes of the file")]
+    OutsideFile {
+        /// Offset of the first byte.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+        /// The size of the file in bytes.
+        size: u64,
+    },
     /// The operating system refused.
     #[error("{call} failed")]
     System {
@@ -393,6 +422,9 @@ impl Reason {
             Reason::StillUsed { .. } => 31,
             Reason::Ended { .. } => 32,
             Reason::WorkFailed { .. } => 33,
+            Reason::UnfitRights { .. } => 34,
+            Reason::FileOffset { .. } => 35,
+            Reason::OutsideFile { .. } => 36,
         })
     }
 }

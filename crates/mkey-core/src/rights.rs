@@ -43,6 +43,12 @@ impl Rights {
         .union(Rights::REMOTE_ATOMIC)
         .union(Rights::FLUSH_GLOBAL)
         .union(Rights::FLUSH_PERSISTENT);
+    /// The rights that a region over a file descriptor's memory may have (rule R-REG-23).
+    pub const DMA_BUF: Rights = Rights::LOCAL_WRITE
+        .union(Rights::REMOTE_WRITE)
+        .union(Rights::REMOTE_READ)
+        .union(Rights::REMOTE_ATOMIC)
+        .union(Rights::RELAXED_ORDERING);
     /// The rights for which the memory itself must be writable (rule R-REG-10).
     pub const NEED_WRITABLE: Rights = Rights::LOCAL_WRITE
         .union(Rights::REMOTE_WRITE)

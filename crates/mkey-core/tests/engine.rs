@@ -426,3 +426,24 @@ fn of_two_binds_of_a_window_at_a_time_one_holds_the_region() {
     let change = bed.engine.deregister(mr.id).expect("no hold is left");
     bed.done(change);
 }
+
+#[test]
+fn running_accesses_are_those_that_are_open_in_this_engine() {
+    let executors = Executors::new();
+    let config = EngineConfig { max_keys: 16, seed: 3 };
+    let (engine, other) =
+        (Engine::new(config, executors.clone()), Engine::new(config, executors.clone()));
+    let backing = Backing::Plain { host: HostAddr(0x1000) };
+    let what = Registration { iova: IoAddr(0x1000), length: 64, rights: ALL, backing };
+    let access = read_of(engine.register(PD, &what).unwrap(), 0x1000);
+    let mut executor = executors.enter().unwrap();
+    assert!(engine.running().ended());
+    let guard = engine.open(&mut executor.source, &access).unwrap();
+    let (mut here, mut there) = (engine.running(), other.running());
+    assert!(!here.ended() && there.ended());
+    drop(guard);
+    // The next access is not the one that was running.
+    let _guard = engine.open(&mut executor.source, &access).unwrap();
+    assert!(here.ended());
+    assert!(!engine.running().ended());
+}

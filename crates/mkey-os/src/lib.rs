@@ -20,6 +20,8 @@
 //! **[`hugepages`], the pools.** What is there per size and node; [`hugepages::reserve`] makes more
 //! for as long as its guard lives.
 //!
+//! **[`file_mapping`], memory of file descriptors.** Shared mappings of memfd, hugetlbfs and dma-buf.
+//!
 //! **[`pin`], pinned spans.** [`pin::Pinner`] holds pages in place as counted spans: by the kernel
 //! (io_uring registered buffers), by `mlock`, or not at all (`none`), each span by the strongest
 //! mode that can be had. It fails where the verbs fail. A guard also reaches the pinned pages
@@ -66,6 +68,7 @@ pub mod confine;
 pub mod copy;
 pub mod error;
 pub mod events;
+pub mod file_mapping;
 pub mod fork;
 mod gone;
 pub mod hugepages;

@@ -241,6 +241,7 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         null_mr: true,
         rereg: true,
         srq: true,
+        dma_buf: true,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,
@@ -308,6 +309,12 @@ impl Device for SoftDevice {
     unsafe fn reg_mr(&self, pd: PdHandle, spec: &MrSpec) -> Result<MrInfo> {
         let pd = self.join("reg_mr", pd)?;
         self.core.registrations.register(&self.core, pd, spec)
+    }
+
+    #[allow(unsafe_code)] // As above.
+    unsafe fn reg_dmabuf_mr(&self, pd: PdHandle, spec: &DmaBufSpec<'_>) -> Result<MrInfo> {
+        let pd = self.join("reg_dmabuf_mr", pd)?;
+        self.core.registrations.register_file(&self.core, pd, spec)
     }
 
     #[allow(unsafe_code)] // As above.

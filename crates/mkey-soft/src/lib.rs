@@ -14,6 +14,8 @@
 //!   completion is there, so a fence has nothing to wait for.
 //! * The slots of a send queue are given back when completions are polled, as drivers do; work
 //!   without completions keeps its slots until a later completion is polled.
+//! * When `destroy_qp`, or `modify_qp` to RESET or ERR, has returned, no access that the queue pair has
+//!   let in touches memory any more.
 //! * An invalidation, bind or fast registration that meets a running access stalls its send queue
 //!   until that access has ended.
 //! * RC, UC and UD. A failed work request puts an RC queue pair into ERR, another one into SQE.
@@ -24,6 +26,7 @@ mod completion;
 mod core;
 mod data_plane;
 mod device;
+mod drain;
 mod events;
 mod memory;
 mod message;

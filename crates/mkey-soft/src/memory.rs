@@ -2,15 +2,17 @@
 //! address.
 //!
 //! Every chunk is checked and guarded by the engines of both sides, so a key that is revoked in
-//! the middle of a message ends the message there. The copy itself is tolerant: an address that
-//! the program has unmapped makes a refusal, not a crash.
+//! the middle of a message ends the message there. So does a queue pair that ends: a peer's access
+//! looks at the connection once more when it is open, and who ends the connection waits for those
+//! that are ([`crate::drain`]). The copy itself is tolerant: an address that the program has
+//! unmapped makes a refusal, not a crash.
 #![allow(unsafe_code)]
 
 use crate::core::Core;
 use crate::nic;
 use crate::qp::Connection;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
-use mkey_core::engine::{Access, Denied, Executor, FaultCause, Guard, Place, Segment};
+use mkey_core::engine::{Access, Denied, Executor, FaultCause, Guard, Lane, Place, Segment};
 use mkey_core::refusal::{PdId, QpId, Refusal};
 use mkey_core::rights::Want;
 use mkey_core::work::{RemoteAddr, Sge};
@@ -31,10 +33,71 @@ pub(crate) struct Party<'a> {
     pub(crate) through: Option<Connection<'a>>,
 }
 
-impl Party<'_> {
-    /// Whether the queue pair by which the message comes has ended meanwhile.
-    fn ended(&self) -> bool {
+/// One access to the memory of a device, and by which connection it comes, if it is a peer's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) access: Access,
+    pub(crate) through: Option<Connection<'a>>,
+}
+
+impl Site<'_> {
+    /// Whether the queue pair by which the access comes has ended meanwhile.
+    #[inline(always)]
+    pub(crate) fn ended(&self) -> bool {
         self.through.is_some_and(|connection| !connection.holds())
+    }
+
+    #[inline(always)]
+    fn open<'g>(&'g self, lane: &'g mut Lane) -> Result<Guard<'g>, Closed> {
+        let guard = self.core.engine.open(lane, &self.access).map_err(Closed::Denied)?;
+        // Only now that the access is published: whoever has ended the connection and does not wait
+        // for this access has ended it before this look.
+        if self.ended() {
+            return Err(Closed::Ended);
+        }
+        Ok(guard)
+    }
+
+    /// Does what must be done before opening is tried again, or gives up.
+    #[cold]
+    fn resolve(&self, executor: &mut Executor, closed: Closed) -> Result<(), Missed> {
+        match closed {
+            Closed::Denied(denied) if !self.ended() => {
+                resolve(executor, self.core, &self.access, denied).map_err(Missed::Refused)
+            }
+            _ => Err(Missed::Ended),
+        }
+    }
+}
+
+/// Why memory was not opened.
+enum Closed {
+    Denied(Denied),
+    Ended,
+}
+
+/// Why an access did not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missed {
+    Refused(Refusal),
+    /// The queue pair by which it came has ended.
+    Ended,
+}
+
+impl Missed {
+    pub(crate) fn source(self) -> Failed {
+        match self {
+            Self::Refused(refusal) => Failed::Source(refusal),
+            Self::Ended => Failed::Ended,
+        }
+    }
+
+    pub(crate) fn target(self) -> Failed {
+        match self {
+            Self::Refused(refusal) => Failed::Target(refusal),
+            Self::Ended => Failed::Ended,
+        }
     }
 }
 
@@ -94,22 +157,23 @@ impl<'a> Cursor<'a> {
 
     /// The next access, of up to `most` bytes; skips empty pieces.
     #[inline]
-    fn next(&mut self, most: u64) -> Option<Access> {
+    fn next(&mut self, most: u64) -> Option<Site<'a>> {
         loop {
             let (piece, rest) = self.pieces.split_first()?;
             if self.done >= piece.length {
                 (self.pieces, self.done) = (rest, 0);
                 continue;
             }
-            let Party { pd, qp, want, .. } = self.party;
-            return Some(Access {
+            let Party { core, pd, qp, want, through } = self.party;
+            let access = Access {
                 key: piece.lkey.0,
                 pd,
                 qp,
                 address: IoAddr(piece.address.0.wrapping_add(u64::from(self.done))),
                 length: u64::from(piece.length - self.done).min(most),
                 want,
-            });
+            };
+            return Some(Site { core, access, through });
         }
     }
 
@@ -122,7 +186,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn check(&self, executor: &mut Executor, mut length: u64) -> Result<(), Refusal> {
         let mut ahead = self.clone();
         while length > 0 {
-            let Some(access) = ahead.next(length) else { break };
+            let Some(Site { access, .. }) = ahead.next(length) else { break };
             self.party.core.engine.check(&mut executor.source, &access)?;
             ahead.advance(access.length);
             length -= access.length;
@@ -142,7 +206,7 @@ impl<'a> Cursor<'a> {
         }
         let mut ahead = self.clone();
         while length > 0 {
-            let Some(access) = ahead.next(length.min(CHUNK)) else { break };
+            let Some(Site { access, .. }) = ahead.next(length.min(CHUNK)) else { break };
             loop {
                 let denied = match self.party.core.engine.open(&mut executor.source, &access) {
                     Ok(_) => break,
@@ -181,7 +245,7 @@ pub(crate) fn transfer(
             let (Some(from), Some(to)) = (cursor.next(length), target.next(length)) else {
                 return Ok(());
             };
-            chunk(executor, cursor.party.core, &from, target.party.core, &to)?;
+            chunk(executor, &from, &to)?;
             cursor.advance(length);
             target.advance(length);
             return Ok(());
@@ -195,30 +259,26 @@ pub(crate) fn transfer(
     }
     let mut left = length;
     while left > 0 {
-        if left < length && target.party.ended() {
-            return Err(Failed::Ended);
-        }
         let Some(mut to) = target.next(left.min(CHUNK)) else { break };
         let moved = match source {
             Source::Bytes(bytes) => {
-                to.length = to.length.min(bytes.len() as u64);
-                let (now, later) = bytes.split_at_checked(to.length as usize).unwrap_or_default();
+                to.access.length = to.access.length.min(bytes.len() as u64);
+                let length = to.access.length;
+                let (now, later) = bytes.split_at_checked(length as usize).unwrap_or_default();
                 if now.is_empty() {
                     break;
                 }
-                nic::write(executor, target.party.core, &to, now).map_err(Failed::Target)?;
+                nic::write(executor, &to, now).map_err(Missed::target)?;
                 *bytes = later;
-                to.length
+                length
             }
             Source::Memory(cursor) => {
-                if left < length && cursor.party.ended() {
-                    return Err(Failed::Ended);
-                }
-                let Some(from) = cursor.next(to.length) else { break };
-                to.length = from.length;
-                chunk(executor, cursor.party.core, &from, target.party.core, &to)?;
-                cursor.advance(from.length);
-                from.length
+                let Some(from) = cursor.next(to.access.length) else { break };
+                let length = from.access.length;
+                to.access.length = length;
+                chunk(executor, &from, &to)?;
+                cursor.advance(length);
+                length
             }
         };
         target.advance(moved);
@@ -229,8 +289,8 @@ pub(crate) fn transfer(
 
 enum Attempt {
     Done,
-    Source(Denied),
-    Target(Denied),
+    Source(Closed),
+    Target(Closed),
     Fault(CopyFault),
 }
 
@@ -238,30 +298,30 @@ enum Attempt {
 #[inline]
 pub(crate) fn chunk(
     executor: &mut Executor,
-    from: &Core,
-    source: &Access,
-    to: &Core,
-    target: &Access,
+    source: &Site<'_>,
+    target: &Site<'_>,
 ) -> Result<(), Failed> {
     loop {
-        let failed = match attempt(executor, from, source, to, target) {
+        let failed = match attempt(executor, source, target) {
             Attempt::Done => return Ok(()),
-            Attempt::Source(denied) => match resolve(executor, from, source, denied) {
+            Attempt::Source(closed) => match source.resolve(executor, closed) {
                 Ok(()) => continue,
-                Err(refusal) => Failed::Source(refusal),
+                Err(missed) => missed.source(),
             },
-            Attempt::Target(denied) => match resolve(executor, to, target, denied) {
+            Attempt::Target(closed) => match target.resolve(executor, closed) {
                 Ok(()) => continue,
-                Err(refusal) => Failed::Target(refusal),
+                Err(missed) => missed.target(),
             },
-            Attempt::Fault(fault) => return Err(refused_by_mmu(fault, source, target)),
+            Attempt::Fault(fault) => {
+                return Err(refused_by_mmu(fault, &source.access, &target.access));
+            }
         };
         return match failed {
-            Failed::Source(refusal) if nic::serves(from, &refusal) => {
-                nic::chunk(executor, from, source, to, target)
+            Failed::Source(refusal) if nic::serves(source.core, &refusal) => {
+                nic::chunk(executor, source, target)
             }
-            Failed::Target(refusal) if nic::serves(to, &refusal) => {
-                nic::chunk(executor, from, source, to, target)
+            Failed::Target(refusal) if nic::serves(target.core, &refusal) => {
+                nic::chunk(executor, source, target)
             }
             failed => Err(failed),
         };
@@ -269,24 +329,18 @@ pub(crate) fn chunk(
 }
 
 #[inline]
-fn attempt(
-    executor: &mut Executor,
-    from: &Core,
-    source: &Access,
-    to: &Core,
-    target: &Access,
-) -> Attempt {
-    let read = match from.engine.open(&mut executor.source, source) {
+fn attempt(executor: &mut Executor, source: &Site<'_>, target: &Site<'_>) -> Attempt {
+    let read = match source.open(&mut executor.source) {
         Ok(guard) => guard,
-        Err(denied) => return Attempt::Source(denied),
+        Err(closed) => return Attempt::Source(closed),
     };
-    let write = match to.engine.open(&mut executor.target, target) {
+    let write = match target.open(&mut executor.target) {
         Ok(guard) => guard,
-        Err(denied) => return Attempt::Target(denied),
+        Err(closed) => return Attempt::Target(closed),
     };
-    let tolerant = to.tolerant;
+    let tolerant = target.core.tolerant;
     let copied = match (read.single(), write.single()) {
-        (Some(read), Some(write)) => place(tolerant, read.place, write.place, source.length),
+        (Some(read), Some(write)) => place(tolerant, read.place, write.place, source.access.length),
         _ => scattered(tolerant, &read, &write),
     };
     match copied {
@@ -321,54 +375,52 @@ fn beyond(segment: Segment, len: u64) -> Option<Segment> {
 /// Bytes of our own into memory.
 pub(crate) fn from_bytes(
     executor: &mut Executor,
-    to: &Core,
-    target: &Access,
+    target: &Site<'_>,
     bytes: &[u8],
-) -> Result<(), Refusal> {
+) -> Result<(), Missed> {
     loop {
-        let denied = match to.engine.open(&mut executor.target, target) {
+        let closed = match target.open(&mut executor.target) {
             Ok(guard) => {
                 let mut rest = bytes;
                 for segment in guard.segments() {
                     let (now, later) =
                         rest.split_at_checked(segment.len as usize).unwrap_or((rest, &[]));
                     let source = Place::Memory(HostAddr(now.as_ptr() as u64));
-                    place(to.tolerant, source, segment.place, now.len() as u64)
-                        .map_err(|fault| not_present(&fault, target))?;
+                    place(target.core.tolerant, source, segment.place, now.len() as u64)
+                        .map_err(|fault| Missed::Refused(not_present(&fault, &target.access)))?;
                     rest = later;
                 }
                 return Ok(());
             }
-            Err(denied) => denied,
+            Err(closed) => closed,
         };
-        resolve(executor, to, target, denied)?;
+        target.resolve(executor, closed)?;
     }
 }
 
 /// Memory into bytes of our own.
 pub(crate) fn to_bytes(
     executor: &mut Executor,
-    from: &Core,
-    source: &Access,
+    source: &Site<'_>,
     bytes: &mut [u8],
-) -> Result<(), Refusal> {
+) -> Result<(), Missed> {
     loop {
-        let denied = match from.engine.open(&mut executor.source, source) {
+        let closed = match source.open(&mut executor.source) {
             Ok(guard) => {
                 let mut rest = &mut bytes[..];
                 for segment in guard.segments() {
                     let len = rest.len().min(segment.len as usize);
                     let (now, later) = rest.split_at_mut(len);
                     let target = Place::Memory(HostAddr(now.as_mut_ptr() as u64));
-                    place(from.tolerant, segment.place, target, len as u64)
-                        .map_err(|fault| not_present(&fault, source))?;
+                    place(source.core.tolerant, segment.place, target, len as u64)
+                        .map_err(|fault| Missed::Refused(not_present(&fault, &source.access)))?;
                     rest = later;
                 }
                 return Ok(());
             }
-            Err(denied) => denied,
+            Err(closed) => closed,
         };
-        resolve(executor, from, source, denied)?;
+        source.resolve(executor, closed)?;
     }
 }
 
@@ -406,7 +458,7 @@ pub(crate) fn atomic(
     party: &Party<'_>,
     remote: RemoteAddr,
     operation: Atomic,
-) -> Result<u64, Refusal> {
+) -> Result<u64, Missed> {
     let access = Access {
         key: remote.rkey.0,
         pd: party.pd,
@@ -415,20 +467,21 @@ pub(crate) fn atomic(
         length: 8,
         want: party.want,
     };
+    let site = Site { core: party.core, access, through: party.through };
     loop {
-        let denied = match party.core.engine.open(&mut executor.target, &access) {
+        let closed = match site.open(&mut executor.target) {
             Ok(guard) => {
                 return change_word(party.core, &guard, operation)
-                    .map_err(|fault| not_present(&fault, &access));
+                    .map_err(|fault| Missed::Refused(not_present(&fault, &access)));
             }
-            Err(denied) => denied,
+            Err(closed) => closed,
         };
-        match resolve(executor, party.core, &access, denied) {
+        match site.resolve(executor, closed) {
             Ok(()) => {}
-            Err(refusal) if nic::serves(party.core, &refusal) => {
-                return nic::atomic(executor, party.core, &access, operation);
+            Err(Missed::Refused(refusal)) if nic::serves(party.core, &refusal) => {
+                return nic::atomic(executor, &site, operation);
             }
-            Err(refusal) => return Err(refusal),
+            Err(missed) => return Err(missed),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! pages that were pinned, whatever the program has at their addresses now, and reports success.
 
 use crate::core::Core;
-use crate::memory::{self, Atomic, Failed};
+use crate::memory::{self, Atomic, Failed, Missed, Site};
 use crate::options::Stale;
 use mkey_core::address::{HostRange, IoAddr};
 use mkey_core::engine::{Access, Executor};
@@ -19,76 +19,63 @@ pub(crate) fn serves(core: &Core, refusal: &Refusal) -> bool {
 #[cold]
 pub(crate) fn chunk(
     executor: &mut Executor,
-    from: &Core,
-    source: &Access,
-    to: &Core,
-    target: &Access,
+    source: &Site<'_>,
+    target: &Site<'_>,
 ) -> Result<(), Failed> {
-    let mut bytes = vec![0u8; source.length as usize];
-    read(executor, from, source, &mut bytes).map_err(Failed::Source)?;
-    write(executor, to, target, &bytes).map_err(Failed::Target)
+    let mut bytes = vec![0u8; source.access.length as usize];
+    read(executor, source, &mut bytes).map_err(Missed::source)?;
+    write(executor, target, &bytes).map_err(Missed::target)
 }
 
 /// An atomic on a detached word.
 #[cold]
 pub(crate) fn atomic(
     executor: &mut Executor,
-    core: &Core,
-    access: &Access,
+    site: &Site<'_>,
     operation: Atomic,
-) -> Result<u64, Refusal> {
-    let _turn = core.unaligned_atomics();
+) -> Result<u64, Missed> {
+    let _turn = site.core.unaligned_atomics();
     let mut word = [0u8; 8];
-    read(executor, core, access, &mut word)?;
+    read(executor, site, &mut word)?;
     let old = u64::from_ne_bytes(word);
     if let Some(new) = operation.apply(old) {
-        write(executor, core, access, &new.to_ne_bytes())?;
+        write(executor, site, &new.to_ne_bytes())?;
     }
     Ok(old)
 }
 
-fn read(
-    executor: &mut Executor,
-    core: &Core,
-    access: &Access,
-    into: &mut [u8],
-) -> Result<(), Refusal> {
-    let refusal = match memory::to_bytes(executor, core, access, into) {
+fn read(executor: &mut Executor, site: &Site<'_>, into: &mut [u8]) -> Result<(), Missed> {
+    let missed = match memory::to_bytes(executor, site, into) {
         Ok(()) => return Ok(()),
-        Err(refusal) => refusal,
+        Err(missed) => missed,
     };
-    match pinned(core, access, refusal)? {
-        Part::Whole(range) => with_pin(core, access, refusal, range, |pin| {
+    match pinned(site, missed)? {
+        Part::Whole(range) => with_pin(site, missed, range, |pin| {
             pin.read_pinned(range.start.0 as usize, into).is_ok()
         }),
         Part::Some => {
-            let (first, second) = halves(access);
-            let (now, later) = into.split_at_mut(first.length as usize);
-            read(executor, core, &first, now)?;
-            read(executor, core, &second, later)
+            let (first, second) = halves(site);
+            let (now, later) = into.split_at_mut(first.access.length as usize);
+            read(executor, &first, now)?;
+            read(executor, &second, later)
         }
     }
 }
 
-pub(crate) fn write(
-    executor: &mut Executor,
-    core: &Core,
-    access: &Access,
-    from: &[u8],
-) -> Result<(), Refusal> {
-    let refusal = match memory::from_bytes(executor, core, access, from) {
+pub(crate) fn write(executor: &mut Executor, site: &Site<'_>, from: &[u8]) -> Result<(), Missed> {
+    let missed = match memory::from_bytes(executor, site, from) {
         Ok(()) => return Ok(()),
-        Err(refusal) => refusal,
+        Err(missed) => missed,
     };
-    match pinned(core, access, refusal)? {
-        Part::Whole(range) => with_pin(core, access, refusal, range, |pin| {
+    match pinned(site, missed)? {
+        Part::Whole(range) => with_pin(site, missed, range, |pin| {
             pin.write_pinned(range.start.0 as usize, from).is_ok()
         }),
         Part::Some => {
-            let (first, second) = halves(access);
-            let (now, later) = from.split_at(first.length as usize);
-            write(executor, core, &first, now)?;
-            write(executor, core, &second, later)
+            let (first, second) = halves(site);
+            let (now, later) = from.split_at(first.access.length as usize);
+            write(executor, &first, now)?;
+            write(executor, &second, later)
         }
     }
 }
@@ -99,35 +86,39 @@ enum Part {
     Some,
 }
 
-fn pinned(core: &Core, access: &Access, refusal: Refusal) -> Result<Part, Refusal> {
-    match refusal {
-        Refusal::Detached { range, .. } if serves(core, &refusal) => {
-            Ok(if range.len == access.length { Part::Whole(range) } else { Part::Some })
+fn pinned(site: &Site<'_>, missed: Missed) -> Result<Part, Missed> {
+    match missed {
+        Missed::Refused(refusal @ Refusal::Detached { range, .. })
+            if serves(site.core, &refusal) =>
+        {
+            Ok(if range.len == site.access.length { Part::Whole(range) } else { Part::Some })
         }
-        refusal => Err(refusal),
+        missed => Err(missed),
     }
 }
 
 /// An access of more than one byte, in two; one of a single byte is detached as a whole or not.
-fn halves(access: &Access) -> (Access, Access) {
+fn halves<'a>(site: &Site<'a>) -> (Site<'a>, Site<'a>) {
+    let access = site.access;
     let half = access.length / 2;
     let address = IoAddr(access.address.0.wrapping_add(half));
-    (
-        Access { length: half, ..*access },
-        Access { address, length: access.length - half, ..*access },
-    )
+    let first = Access { length: half, ..access };
+    let second = Access { address, length: access.length - half, ..access };
+    (Site { access: first, ..*site }, Site { access: second, ..*site })
 }
 
 /// Only the kernel keeps pages that were unmapped; of others the refusal stands.
 fn with_pin(
-    core: &Core,
-    access: &Access,
-    refusal: Refusal,
+    site: &Site<'_>,
+    missed: Missed,
     range: HostRange,
     work: impl FnOnce(&PinGuard) -> bool,
-) -> Result<(), Refusal> {
-    match core.registrations.with_pin(access.key, range, work) {
-        Some(true) => Ok(()),
-        _ => Err(refusal),
+) -> Result<(), Missed> {
+    // The regions are locked meanwhile, which stands for the guard: see `drain`.
+    let work = |pin: &PinGuard| if site.ended() { Err(Missed::Ended) } else { Ok(work(pin)) };
+    match site.core.registrations.with_pin(site.access.key, range, work) {
+        Some(Ok(true)) => Ok(()),
+        Some(Err(ended)) => Err(ended),
+        _ => Err(missed),
     }
 }

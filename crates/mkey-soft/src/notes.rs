@@ -38,16 +38,17 @@ pub(crate) fn notes(core: &Core) -> Vec<String> {
                 format!("some registered memory is not watched, so it is not noticed if the program takes it away: {error}")
             })),
         }
-        let given_up = crate::watch::given_up();
-        if given_up > 0 {
-            notes.push(format!(
-                "{given_up} times memory was taken away while a thread was stopped in the middle \
-                 of an access, as by a signal handler: what the access did then is not guaranteed"
-            ));
-        }
     } else {
         notes
             .push("unmap events are switched off: stale registrations are not detected".to_owned());
+    }
+    let given_up = crate::drain::given_up();
+    if given_up > 0 {
+        notes.push(format!(
+            "{given_up} times memory was taken away or a queue pair ended while a thread was \
+             stopped in the middle of an access, as by a signal handler: what the access did then \
+             is not guaranteed"
+        ));
     }
     if let Some(signal) = mkey_os::copy::displaced() {
         notes.push(format!(

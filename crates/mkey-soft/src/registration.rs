@@ -1,6 +1,7 @@
 //! Memory regions and windows: pins, accounting, the engine's entries.
 
 mod advise;
+mod dma_buf;
 mod rereg;
 
 use crate::core::Core;
@@ -24,6 +25,7 @@ use mkey_core::refusal::PdId;
 use mkey_core::rights::Rights;
 use mkey_os::accounting::{AccountError, Accountant, Charge};
 use mkey_os::events::{WatchError, WatchGuard};
+use mkey_os::file_mapping::FileMapping;
 use mkey_os::pin::{PinError, PinGuard, PinRequest, Pinner};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +67,8 @@ struct Hold {
     _watch: Option<WatchGuard>,
     pin: Option<PinGuard>,
     _charge: Option<Charge>,
+    /// Our own, of a file's memory; goes after the pin of it. Boxed, as it is rare.
+    _mapping: Option<Box<FileMapping>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,7 @@ enum Kind {
     Implicit,
     Null,
     Fast,
+    DmaBuf,
 }
 
 #[derive(Debug)]
@@ -231,7 +236,8 @@ impl Registrations {
                 {
                     pin.keep(watch);
                 }
-                Ok(Hold { range: Some(range), _watch: None, pin: Some(pin), _charge: charge })
+                let (pin, _charge) = (Some(pin), charge);
+                Ok(Hold { range: Some(range), pin, _charge, ..Hold::default() })
             }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
             Err(PinError::Fault { .. })
@@ -450,6 +456,11 @@ impl Registrations {
         let found = regions.iter().filter(holds).find(own);
         let pin = found.or_else(|| regions.iter().find(holds))?.hold.pin.as_ref()?;
         Some(work(pin))
+    }
+
+    /// Waits until no [`Registrations::with_pin`] is at work that has begun before.
+    pub(crate) fn await_pinned(&self) {
+        drop(lock(&self.regions));
     }
 
     /// Frees everything, for a device that closes.

@@ -8,30 +8,15 @@
 //! way.
 
 use crate::core::{Core, executors};
+use crate::drain::drain_all;
 use crate::sync::lock;
 use mkey_core::address::{HostAddr, HostRange};
 use mkey_core::refusal::DetachCause;
 use mkey_os::events::{Event, EventKind, Sink, Unavailable, WatchError, WatchGuard, Watcher};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
 /// Events noted and not yet marked; more than that are taken together.
 const NOTED: usize = 1 << 14;
-
-/// An access that runs for so long is taken to be stopped, as by a signal handler on its thread.
-/// The handler may be the one that unmaps, or may wait for it (a collector that stops the world):
-/// the event is read then all the same, or both would wait for ever.
-const STOPPED: Duration = Duration::from_millis(500);
-
-/// Events that were read although an access was running.
-static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
-
-/// How many events were read although an access was running, that may go on after the memory was
-/// taken away.
-pub(crate) fn given_up() -> u64 {
-    GIVEN_UP.load(Ordering::Relaxed)
-}
 
 /// The events of the process.
 #[derive(Debug)]
@@ -111,6 +96,15 @@ impl Watch {
     }
 }
 
+/// Waits until all changes that have begun are marked, as whoever has just mapped memory may have
+/// got the place of what went.
+pub(crate) fn settled(core: &Core) {
+    if let Some(watch) = core.watch.get() {
+        watch.watcher.wait_for_changes();
+    }
+    marked();
+}
+
 /// Waits until all events that were read before are marked: without any, costs one load.
 #[inline]
 pub(crate) fn marked() {
@@ -122,14 +116,7 @@ pub(crate) fn marked() {
 impl Sink for Notes {
     fn before_read(&self) {
         executors().pause();
-        let begun = Instant::now();
-        let ended = executors().drain_while(|| {
-            std::thread::yield_now();
-            begun.elapsed() < STOPPED
-        });
-        if !ended {
-            GIVEN_UP.fetch_add(1, Ordering::Relaxed);
-        }
+        drain_all();
     }
 
     fn event(&self, event: &Event) {

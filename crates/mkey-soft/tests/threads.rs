@@ -4,13 +4,13 @@ mod common;
 
 use common::*;
 use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
-use mkey_core::device::Device;
+use mkey_core::device::{Device, QpHandle};
 use mkey_core::key::Rkey;
-use mkey_core::queue_pair::{QpKind, QpState};
+use mkey_core::queue_pair::{QpKind, QpModify, QpState};
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, RecvWr, SendOp, SendWr};
 use mkey_soft::{SoftDevice, SoftOptions};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Two queue pairs post at each other from two threads: messages, RDMA, and violations that put
 /// both into the error state. A deadlock hangs; each round must end with all work completed.
@@ -160,4 +160,199 @@ fn r_at_06_atomics_are_atomic_over_devices() {
     });
     let sum = u32::from(word.get(0)) + (u32::from(word.get(1)) << 8);
     assert_eq!(sum, 3000);
+}
+
+/// A way in which a queue pair ends, by its name.
+type Ending = (&'static str, fn(&SoftDevice, QpHandle));
+
+fn endings() -> [Ending; 3] {
+    fn modify(device: &SoftDevice, qp: QpHandle, state: QpState) {
+        device.modify_qp(qp, &QpModify { state: Some(state), ..QpModify::default() }).unwrap();
+    }
+    [
+        ("destroyed", |device, qp| device.destroy_qp(qp).unwrap()),
+        ("RESET", |device, qp| modify(device, qp, QpState::Reset)),
+        ("ERR", |device, qp| modify(device, qp, QpState::Err)),
+    ]
+}
+
+/// Posts `op` at the peer from a thread of its own until it is no longer done, and has `then` called
+/// on this one while that is going on.
+fn hammered(a: &Side, op: SendOp<'_>, own: &Buffer, length: u32, then: impl FnOnce()) {
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let hammer = scope.spawn(|| {
+            loop {
+                a.post(1, op, &[own.sge(0, length)]);
+                match a.done().as_slice() {
+                    [(1, WcStatus::Success)] => drop(done.fetch_add(1, Ordering::Release)),
+                    // Nobody answers, and the clock stands still.
+                    [] => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+        while done.load(Ordering::Acquire) < 3 && !hammer.is_finished() {
+            std::thread::yield_now();
+        }
+        then();
+    });
+}
+
+/// Messages of one chunk and of several. The last byte is the last to be copied, so that a copy under
+/// way when the queue pair ends would overwrite the canary.
+const LENGTHS: [u32; 2] = [64 << 10, 256 << 10];
+
+#[test]
+fn nothing_is_written_after_the_queue_pair_has_ended_by_which_it_comes() {
+    let device = SoftDevice::open(options()).unwrap();
+    for (way, end) in endings() {
+        for round in 0..60 {
+            let length = LENGTHS[round % 2];
+            let side = || Side::new(&device, |_| {}, QpKind::Rc);
+            let (a, b) = (side(), side());
+            connect(&a, &b);
+            let [own, target] =
+                [&a, &b].map(|side| Buffer::new(&device, side.pd, length as usize, ALL));
+            let last = length as usize - 1;
+            hammered(&a, SendOp::Write(target.remote(0)), &own, length, || {
+                end(&device, b.handle());
+                target.set(last, 0xa5);
+                for _ in 0..50 {
+                    assert_eq!(target.get(last), 0xa5, "written after: {way}");
+                    std::thread::yield_now();
+                }
+            });
+            assert_eq!(target.get(last), 0xa5, "written after: {way}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_after_the_queue_pair_has_ended_by_which_it_is_asked_for() {
+    let device = SoftDevice::open(options()).unwrap();
+    for (way, end) in endings() {
+        for round in 0..60 {
+            let length = LENGTHS[round % 2];
+            let side = || Side::new(&device, |_| {}, QpKind::Rc);
+            let (a, b) = (side(), side());
+            connect(&a, &b);
+            let [own, source] =
+                [&a, &b].map(|side| Buffer::new(&device, side.pd, length as usize, ALL));
+            let last = length as usize - 1;
+            hammered(&a, SendOp::Read(source.remote(0)), &own, length, || {
+                end(&device, b.handle());
+                source.set(last, 0xa5);
+            });
+            assert_eq!(own.get(last), 0, "read after: {way}");
+        }
+    }
+}
+
+/// A message that found its peer before the peer was reset does not come in by the connection that is
+/// made after.
+#[test]
+fn nothing_is_written_by_a_connection_that_was_made_anew() {
+    let device = SoftDevice::open(options()).unwrap();
+    let side = || Side::new(&device, |_| {}, QpKind::Rc);
+    let (a, b, other) = (side(), side(), side());
+    connect(&a, &b);
+    let (own, target) = (a.buffer(ALL), Buffer::new(&device, b.pd, 64 << 10, ALL));
+    for _ in 0..200 {
+        hammered(&a, SendOp::Write(target.remote(0)), &own, 4096, || {
+            // From now on another is its peer.
+            b.go(QpState::Reset);
+            connect(&other, &b);
+            target.set(4095, 0xa5);
+            for _ in 0..20 {
+                assert_eq!(target.get(4095), 0xa5, "written by another's connection");
+                std::thread::yield_now();
+            }
+        });
+        for side in [&a, &b, &other] {
+            side.go(QpState::Reset);
+        }
+        connect(&a, &b);
+    }
+}
+
+/// Each ends the other's queue pair while that other posts at it: whoever waits holds nothing that the
+/// other waits for.
+#[test]
+fn two_that_end_each_others_queue_pairs_never_deadlock() {
+    let device = SoftDevice::open(options()).unwrap();
+    for round in 0..200 {
+        let side = || Side::new(&device, |_| {}, QpKind::Rc);
+        let (a, b) = (side(), side());
+        connect(&a, &b);
+        let (mine, theirs) = (a.buffer(ALL), b.buffer(ALL));
+        std::thread::scope(|scope| {
+            for (side, own, peer, there) in [(&a, &mine, &theirs, &b), (&b, &theirs, &mine, &a)] {
+                scope.spawn(move || {
+                    for wr_id in 0..20 {
+                        let op = match wr_id % 3 {
+                            0 => SendOp::Write(peer.remote(0)),
+                            1 => SendOp::Read(peer.remote(0)),
+                            _ => SendOp::Send,
+                        };
+                        side.post(wr_id, op, &[own.sge(0, 8)]);
+                        if wr_id == 3 + round % 15 {
+                            let change =
+                                QpModify { state: Some(QpState::Err), ..QpModify::default() };
+                            there.modify(change);
+                        }
+                    }
+                });
+            }
+        });
+        for side in [&a, &b] {
+            assert_eq!(side.state(), QpState::Err);
+        }
+    }
+}
+
+/// Who is stopped in the middle of an access is waited for, but not for ever; and it is told.
+#[test]
+fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
+    static STAGE: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn stop(_: i32) {
+        STAGE.store(1, Ordering::SeqCst);
+        while STAGE.load(Ordering::SeqCst) == 1 {
+            std::hint::spin_loop();
+        }
+    }
+    let handler = stop as extern "C" fn(i32);
+    // SAFETY: the handler touches an atomic only.
+    unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
+    // Nearly always the signal comes in the middle of a copy.
+    let told = (0..20).any(|_| {
+        let (a, b) = pair(QpKind::Rc);
+        let [own, target] = [&a, &b].map(|side| Buffer::new(&side.device, side.pd, 64 << 10, ALL));
+        let thread = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: no more than asks who this is.
+                thread.store(unsafe { libc::pthread_self() }, Ordering::SeqCst);
+                loop {
+                    a.post(1, SendOp::Write(target.remote(0)), &[own.sge(0, 64 << 10)]);
+                    if a.done().is_empty() {
+                        break;
+                    }
+                }
+            });
+            while thread.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            // SAFETY: the thread lives on until the queue pair has ended.
+            let sent = unsafe { libc::pthread_kill(thread.load(Ordering::SeqCst), libc::SIGUSR2) };
+            assert_eq!(sent, 0);
+            while STAGE.load(Ordering::SeqCst) != 1 {
+                std::thread::yield_now();
+            }
+            b.go(QpState::Err);
+            STAGE.store(0, Ordering::SeqCst);
+        });
+        b.device.notes().iter().any(|note| note.contains("stopped in the middle"))
+    });
+    assert!(told, "the device's notes say that an access was not waited for");
 }

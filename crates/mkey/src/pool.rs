@@ -3,7 +3,7 @@
 //! A block that was freed rests with the thread that freed it and is handed out again there
 //! without a lock, a system call or an allocation; everything else goes through one lock. No
 //! record of any kind lies in the registered memory, where a peer may be able to write. A block is
-//! one hold ([`Hold`]): its last holder gives it back, once, from whatever thread. Blocks outlive
+//! one hold ([`Hold`](crate::keep::Hold)): its last holder gives it back, once, from whatever thread. Blocks outlive
 //! the pool.
 //!
 //! | part | what it does |
@@ -38,7 +38,6 @@ pub use options::PoolOptions;
 pub use source::SlabReport;
 pub use stats::PoolStats;
 
-use crate::keep::Hold;
 use crate::pd::Pd;
 use crate::slice::Slice;
 use magazine::Class;
@@ -74,15 +73,6 @@ impl From<usize> for Request {
     fn from(len: usize) -> Self {
         Self::new(len)
     }
-}
-
-/// A block that is handed out.
-#[inline]
-fn hand_out(idle: Idle, len: usize) -> Slice {
-    // SAFETY: a block that is handed out has one hold counted, this one, and its record stays
-    // until that is let go.
-    let hold = unsafe { Hold::from_counted(idle.pointer()) };
-    idle.piece().slice(len, hold)
 }
 
 /// A pool of registered memory: registered once, in slabs, and handed out in [`Slice`]s. Cloning a
@@ -139,7 +129,7 @@ impl Pool {
             && let Some(Some(pointer)) = local::with(hot.id, |own| own.take(&hot.recall, class))
         {
             // SAFETY: it was put there by `Idle::pointer`, and is out of there now.
-            return Ok(hand_out(unsafe { Idle::from_pointer(pointer) }, len));
+            return Ok(unsafe { Idle::from_pointer(pointer) }.slice(len));
         }
         Self::alloc_slow(shared, len, align)
     }
@@ -159,7 +149,7 @@ impl Pool {
     #[cold]
     fn alloc_slow(shared: &Shared, len: usize, align: usize) -> Result<Slice, PoolError> {
         let need = shared.need(len, align).map_err(|error| shared.failed(error))?;
-        Ok(hand_out(shared.allocate(&need)?, len))
+        Ok(shared.allocate(&need)?.slice(len))
     }
 
     /// As [`alloc`](Self::alloc), but waits up to `timeout` for room; first come, first served.
@@ -177,7 +167,7 @@ impl Pool {
         let need = shared.need(len, align).map_err(|error| shared.failed(error))?;
         let start = Instant::now();
         let turns = match shared.allocate_or_queue(&need)? {
-            Next::Got(idle) => return Ok(hand_out(idle, len)),
+            Next::Got(idle) => return Ok(idle.slice(len)),
             Next::Wait(turns) => turns,
         };
         // A time that is past all clocks has no end.
@@ -186,7 +176,7 @@ impl Pool {
             use event_listener::Listener;
             let listener = turns.event().listen();
             if let Some(answer) = turns.turn() {
-                return answer.map(|idle| hand_out(idle, len));
+                return answer.map(|idle| idle.slice(len));
             }
             match deadline {
                 None => listener.wait(),
@@ -210,13 +200,13 @@ impl Pool {
         let shared = &*self.0.0;
         let need = shared.need(len, align).map_err(|error| shared.failed(error))?;
         let turns = match shared.allocate_or_queue(&need)? {
-            Next::Got(idle) => return Ok(hand_out(idle, len)),
+            Next::Got(idle) => return Ok(idle.slice(len)),
             Next::Wait(turns) => turns,
         };
         loop {
             let listener = turns.event().listen();
             if let Some(answer) = turns.turn() {
-                return answer.map(|idle| hand_out(idle, len));
+                return answer.map(|idle| idle.slice(len));
             }
             listener.await;
         }

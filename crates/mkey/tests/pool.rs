@@ -54,7 +54,7 @@ fn small() -> PoolOptions {
 #[test]
 fn promise_7_nothing_is_registered_or_allocated_on_the_data_path() {
     let (device, pd) = device();
-    let pool = Pool::new(&pd, &small()).expect("a pool");
+    let pool = Pool::new(&pd, &PoolOptions::default().slab(16 * MIB)).expect("a pool");
     assert_eq!(device.stats().registrations, 1);
     let mut held: Vec<Slice> = Vec::with_capacity(64);
     let mut round = |len: usize| {
@@ -146,7 +146,7 @@ fn blocks_are_sent_from_and_written_to() {
     assert_eq!((block.len(), block.as_ptr().addr() % (64 * KIB)), (5000, 0));
     block.write(0, &[7; 5000]).expect("within");
     let key = target.remote_key(..5000).expect("exposed");
-    ours.post(&[Work::write(&[block.clone()], key)]).expect("posted");
+    ours.post(&[Work::write(std::slice::from_ref(&block), key)]).expect("posted");
     // The work holds the block: nobody else gets it.
     drop(block);
     let mut done = [Completion::BLANK];
@@ -172,7 +172,7 @@ fn a_block_that_was_used_can_be_had_zeroed_and_borrowed() {
     let block = pool.alloc_zeroed(4 * KIB).expect("room");
     assert_eq!(block.as_ptr(), place);
     let other = block.clone();
-    let (block, error) = block.into_local().err().expect("two have it");
+    let (block, error) = block.into_local().expect_err("two have it");
     assert_eq!(error.reason, Reason::StillUsed { what: "memory" });
     drop(other);
     let local = block.into_local().expect("the only one");

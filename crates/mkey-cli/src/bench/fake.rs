@@ -82,6 +82,7 @@ impl Fake {
             null_mr: false,
             rereg: false,
             srq: false,
+            dma_buf: false,
             odp: OdpCaps::default(),
             page_sizes: 4096,
         });

@@ -21,6 +21,7 @@ pub(super) const TAG_BITS: u32 = 33;
 const ENGINE_SHIFT: u32 = 25;
 const SET: u64 = 1 << 24;
 const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const ENGINE_MASK: u64 = TAG_MASK & !(SET - 1);
 const IDLE: u64 = 0;
 
 /// Words from one slot to the next, 128 bytes: no false sharing, nor by adjacent-line prefetch.
@@ -196,6 +197,11 @@ impl Executors {
         waits
     }
 
+    /// The accesses running through any table slot of one engine.
+    pub(super) fn users_of_engine(&self, engine_tag: u64) -> Waits {
+        self.scan(|word| word & ENGINE_MASK == engine_tag)
+    }
+
     /// The accesses running through one table slot of one engine.
     #[inline]
     pub(super) fn users_of(&self, tag: u64) -> Waits {
@@ -271,7 +277,7 @@ struct Wait {
     word: u64,
 }
 
-/// Accesses that were running when a key was revoked and may run still.
+/// Accesses that were running at one moment, as when a key was revoked, and may run still.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Vec<Wait>);
 

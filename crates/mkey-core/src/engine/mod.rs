@@ -64,6 +64,7 @@ mod on_demand;
 mod permutation;
 mod range;
 mod region;
+mod running;
 mod runs;
 mod sync;
 mod table;
@@ -75,6 +76,7 @@ pub use check::{Access, atomic_alignment};
 pub use executor::{Executor, Executors, Lane};
 pub use on_demand::{Fault, FaultCause};
 pub use region::{Backing, ObjectError, ObjectId, Registered, Registration, Remap, TableFull};
+pub use running::Running;
 pub use window::QpScope;
 
 use std::collections::HashMap;

@@ -287,6 +287,20 @@ impl Watcher {
         self.inner.in_hand.clone()
     }
 
+    /// Waits until the sinks have been told of every change that has begun: of a mapping that has
+    /// gone already although the thread that unmapped it waits still for its event to be read. Who
+    /// has just mapped something may have got its place. Not to be called by a sink.
+    pub fn wait_for_changes(&self) {
+        if !self.is_here() {
+            return;
+        }
+        let fd = self.inner.lock().fd;
+        while fd.is_some_and(uffd::change_under_way) {
+            std::thread::yield_now();
+        }
+        self.inner.in_hand.wait();
+    }
+
     /// Watches the whole mappings that a range touches. An empty range watches nothing. Costs one
     /// system call at least: another mapping may have been at the place until a moment ago, and
     /// the thread that unmapped it may wait still for its event to be read. That event must not
@@ -298,12 +312,9 @@ impl Watcher {
         if !self.inner.birthplace.is_here() {
             return Err(WatchError::Forked);
         }
-        let fd = self.inner.lock().fd.ok_or(OsError::new("userfaultfd", Errno::BADF))?;
-        while !range.is_empty() && uffd::change_under_way(fd) {
-            std::thread::yield_now();
+        if !range.is_empty() {
+            self.wait_for_changes();
         }
-        // What was unmapped before this call must be known to be gone.
-        self.inner.in_hand.wait();
         let mut state = self.inner.lock();
         let mappings = match state.watched(&range) {
             Some(id) => Ids::One(id),

@@ -2,6 +2,7 @@
 
 use super::{After, Qp};
 use crate::core::{forget_qp, with_executor};
+use crate::drain::drain_ended;
 use crate::sync::lock;
 use mkey_core::error::{Object, Reason};
 use mkey_core::event::AsyncEvent;
@@ -37,6 +38,9 @@ impl Qp {
         let mut after = After::default();
         let result = self.modify_locked(change, &mut after);
         after.run();
+        if result.is_ok() && matches!(change.state, Some(QpState::Reset | QpState::Err)) {
+            drain_ended(&self.core);
+        }
         result
     }
 
@@ -113,6 +117,7 @@ impl Qp {
             drop(rq);
             self.close_sends(&mut sq);
         }
+        drain_ended(&self.core);
         let ties = lock(&self.ties).take();
         drop(ties);
         self.core.events.forget(|event| {

@@ -4,9 +4,9 @@
 use super::post;
 use super::requester::Sq;
 use super::responder::{MAX_MESSAGE, Undone};
-use super::{After, Qp};
+use super::{After, Connection, Qp};
 use crate::core::find_qp;
-use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
+use crate::memory::{self, Atomic, Cursor, Failed, Party, Site, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::sync::lock;
 use mkey_core::device::{MwKind, RefusedBy};
@@ -24,6 +24,12 @@ use std::sync::Arc;
 pub(super) struct Link {
     qp: Arc<Qp>,
     epoch: u32,
+}
+
+impl Link {
+    fn connection(&self) -> Connection<'_> {
+        self.qp.gate.connection(self.epoch)
+    }
 }
 
 /// What became of a work request.
@@ -65,7 +71,7 @@ impl Qp {
             _ if self.kind == QpKind::Ud => return self.send_datagram(sq, executor, wr, after),
             _ => {
                 let Some(link) = self.reach(sq) else { return self.unreachable(executor, wr) };
-                let outcome = self.exchange(&link.qp, executor, wr, after);
+                let outcome = self.exchange(&link, executor, wr, after);
                 sq.link = Some(link);
                 return outcome;
             }
@@ -177,16 +183,17 @@ impl Qp {
     #[inline]
     fn exchange(
         &self,
-        peer: &Qp,
+        link: &Link,
         executor: &mut Executor,
         wr: &SendWr<'_>,
         after: &mut After,
     ) -> Outcome {
+        let (peer, connection) = (&*link.qp, link.connection());
         if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
             && (1..=memory::CHUNK).contains(&u64::from(sge.length))
             && peer.gate.view().allows(Want::RemoteWrite)
         {
-            let source = Access {
+            let access = Access {
                 key: sge.lkey.0,
                 pd: self.pd,
                 qp: self.id,
@@ -194,9 +201,10 @@ impl Qp {
                 length: u64::from(sge.length),
                 want: Want::LocalRead,
             };
-            return match peer.write_chunk(executor, &self.core, &source, remote, after) {
+            let source = Site { core: &self.core, access, through: None };
+            return match peer.write_chunk(executor, connection, &source, remote, after) {
                 Answer::Ack => Outcome::Done(0),
-                answer => self.answered(peer, wr, source.length, answer),
+                answer => self.answered(peer, wr, access.length, answer),
             };
         }
         let ask = match wr.op {
@@ -204,14 +212,14 @@ impl Qp {
             SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
             SendOp::SendImm(imm) => Ask::Send { imm: Some(imm), invalidate: None },
             SendOp::SendInv(key) => Ask::Send { imm: None, invalidate: Some(key.0) },
-            SendOp::Read(remote) => return self.read(peer, executor, wr, remote, after),
+            SendOp::Read(remote) => return self.read(link, executor, wr, remote, after),
             SendOp::FetchAdd { remote, add } => {
                 let operation = Atomic::FetchAdd { add };
-                return self.atomic(peer, executor, wr, remote, operation, after);
+                return self.atomic(link, executor, wr, remote, operation, after);
             }
             SendOp::CompareSwap { remote, compare, swap } => {
                 let operation = Atomic::CompareSwap { compare, swap };
-                return self.atomic(peer, executor, wr, remote, operation, after);
+                return self.atomic(link, executor, wr, remote, operation, after);
             }
             _ => Ask::Send { imm: None, invalidate: None },
         };
@@ -226,7 +234,7 @@ impl Qp {
         }
         let solicited = wr.flags.contains(SendFlags::SOLICITED);
         let mut request = Request { ask, length, source, solicited, datagram: None };
-        match peer.handle_request(executor, &mut request, after) {
+        match peer.handle_request(executor, connection, &mut request, after) {
             Answer::Ack => Outcome::Done(0),
             answer => self.answered(peer, wr, length, answer),
         }
@@ -266,7 +274,7 @@ impl Qp {
 
     fn read(
         &self,
-        peer: &Qp,
+        link: &Link,
         executor: &mut Executor,
         wr: &SendWr<'_>,
         remote: RemoteAddr,
@@ -275,7 +283,8 @@ impl Qp {
         let Payload::Sges(sges) = wr.payload else { return Outcome::Done(0) };
         let length = total(sges);
         let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
-        match peer.handle_read(executor, remote, length, &mut landing, after) {
+        let (peer, connection) = (&*link.qp, link.connection());
+        match peer.handle_read(executor, connection, remote, length, &mut landing, after) {
             Ok(()) => Outcome::Done(length as u32),
             Err(Undone::Landing(refusal)) => self.own_fault(wr, length, refusal),
             Err(Undone::Ended) => Outcome::NoAnswer { resend: true },
@@ -285,7 +294,7 @@ impl Qp {
 
     fn atomic(
         &self,
-        peer: &Qp,
+        link: &Link,
         executor: &mut Executor,
         wr: &SendWr<'_>,
         remote: RemoteAddr,
@@ -297,7 +306,8 @@ impl Qp {
         if total(sges) != 8 {
             return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
         }
-        match peer.handle_atomic(executor, remote, operation, after) {
+        let (peer, connection) = (&*link.qp, link.connection());
+        match peer.handle_atomic(executor, connection, remote, operation, after) {
             Ok(old) => {
                 let old = old.to_ne_bytes();
                 let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
@@ -362,7 +372,8 @@ impl Qp {
             solicited: wr.flags.contains(SendFlags::SOLICITED),
             datagram: Some(datagram),
         };
-        match peer.handle_request(executor, &mut request, after) {
+        let connection = peer.gate.connection(peer.gate.view().epoch());
+        match peer.handle_request(executor, connection, &mut request, after) {
             Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),
             _ => Outcome::Done(0),
         }

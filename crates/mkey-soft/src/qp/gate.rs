@@ -26,6 +26,7 @@ pub(crate) struct Connection<'a> {
 
 impl Connection<'_> {
     /// Whether the queue pair takes messages still, and the same ones.
+    #[inline(always)]
     pub(crate) fn holds(self) -> bool {
         let view = self.gate.view();
         view.receives() && view.epoch() == self.epoch
@@ -52,10 +53,10 @@ impl Gate {
         View(self.0.load(Ordering::Acquire))
     }
 
-    /// The connection of a message that begins.
+    /// The connection that was made then.
     #[inline(always)]
-    pub(crate) fn connection(&self) -> Connection<'_> {
-        Connection { gate: self, epoch: self.view().epoch() }
+    pub(crate) fn connection(&self, epoch: u32) -> Connection<'_> {
+        Connection { gate: self, epoch }
     }
 
     /// Changes the word; called with the receive side locked.

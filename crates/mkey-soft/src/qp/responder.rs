@@ -1,9 +1,8 @@
 //! The responder: what a queue pair does with its peer's requests. Rules R-RA, R-LOC-06 to 08,
 //! R-AT, R-INV-12 to 16, R-ERR-02 to 05.
 
-use super::{After, Qp};
-use crate::core::Core;
-use crate::memory::{self, Atomic, Cursor, Failed, Party, Source};
+use super::{After, Connection, Qp};
+use crate::memory::{self, Atomic, Cursor, Failed, Missed, Party, Site, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
 use crate::receive::{Receive, Ring};
 use crate::sync::lock;
@@ -97,25 +96,28 @@ impl Qp {
         Ok(())
     }
 
-    /// A SEND or RDMA WRITE. The caller has seen that the connection holds.
+    /// A SEND or RDMA WRITE. The caller has seen that the connection holds; it may end at any time.
     #[inline]
     pub(super) fn handle_request(
         &self,
         executor: &mut Executor,
+        through: Connection<'_>,
         request: &mut Request<'_>,
         after: &mut After,
     ) -> Answer {
         match request.ask {
             Ask::Write { remote, imm: None } => {
-                match self.write(executor, remote, request, true, after) {
+                match self.write(executor, through, remote, request, true, after) {
                     Ok(()) => Answer::Ack,
                     Err(answer) => answer,
                 }
             }
             Ask::Write { remote, imm: Some(imm) } => {
-                self.write_imm(executor, remote, imm, request, after)
+                self.write_imm(executor, through, remote, imm, request, after)
             }
-            Ask::Send { imm, invalidate } => self.send(executor, imm, invalidate, request, after),
+            Ask::Send { imm, invalidate } => {
+                self.send(executor, through, imm, invalidate, request, after)
+            }
         }
     }
 
@@ -125,13 +127,14 @@ impl Qp {
     fn write(
         &self,
         executor: &mut Executor,
+        through: Connection<'_>,
         remote: RemoteAddr,
         request: &mut Request<'_>,
         alone: bool,
         after: &mut After,
     ) -> Result<(), Answer> {
         if !self.gate.view().allows(Want::RemoteWrite) {
-            return Err(self.no_right(request, remote, after));
+            return Err(self.no_right(through, request, remote, after));
         }
         if request.length == 0 {
             return Ok(());
@@ -140,7 +143,7 @@ impl Qp {
             return Err(self.too_long(after));
         }
         let piece = [memory::remote_piece(remote, request.length as u32)];
-        let mut target = Cursor::new(self.party(self.pd, Want::RemoteWrite), &piece);
+        let mut target = Cursor::new(self.party(through, self.pd, Want::RemoteWrite), &piece);
         memory::transfer(executor, &mut request.source, &mut target, request.length).map_err(
             |failed| match failed {
                 Failed::Source(refusal) => Answer::Unsent(refusal),
@@ -158,25 +161,25 @@ impl Qp {
     pub(super) fn write_chunk(
         &self,
         executor: &mut Executor,
-        requester: &Core,
-        source: &Access,
+        through: Connection<'_>,
+        source: &Site<'_>,
         remote: RemoteAddr,
         after: &mut After,
     ) -> Answer {
-        let target = Access {
+        let length = source.access.length;
+        let access = Access {
             key: remote.rkey.0,
             pd: self.pd,
             qp: self.id,
             address: remote.address,
-            length: source.length,
+            length,
             want: Want::RemoteWrite,
         };
-        match memory::chunk(executor, requester, source, &self.core, &target) {
+        let target = Site { core: &self.core, access, through: Some(through) };
+        match memory::chunk(executor, source, &target) {
             Ok(()) => Answer::Ack,
             Err(Failed::Source(refusal)) => Answer::Unsent(refusal),
-            Err(Failed::Target(refusal)) => {
-                self.violation(source.length, remote, refusal, true, after)
-            }
+            Err(Failed::Target(refusal)) => self.violation(length, remote, refusal, true, after),
             Err(Failed::Ended) => Answer::Dropped,
         }
     }
@@ -185,24 +188,24 @@ impl Qp {
     fn write_imm(
         &self,
         executor: &mut Executor,
+        connection: Connection<'_>,
         remote: RemoteAddr,
         imm: u32,
         request: &mut Request<'_>,
         after: &mut After,
     ) -> Answer {
         if !self.gate.view().allows(Want::RemoteWrite) {
-            return self.no_right(request, remote, after);
+            return self.no_right(connection, request, remote, after);
         }
         let mut rq = lock(&self.rq);
-        if !self.gate.view().receives() {
+        if !connection.holds() {
             return Answer::Dropped;
         }
         let Some(receive) = self.next_receive(&mut rq) else { return self.not_ready(&rq) };
-        let connection = self.gate.connection();
         drop(rq);
         let length = request.length;
         let solicited = request.solicited;
-        let written = self.write(executor, remote, request, false, after);
+        let written = self.write(executor, connection, remote, request, false, after);
         let mut rq = lock(&self.rq);
         let refused = matches!(written, Err(Answer::Nak(_))) && connection.failed();
         if !connection.holds() && !refused {
@@ -249,13 +252,14 @@ impl Qp {
     fn send(
         &self,
         executor: &mut Executor,
+        through: Connection<'_>,
         imm: Option<u32>,
         invalidate: Option<Key>,
         request: &mut Request<'_>,
         after: &mut After,
     ) -> Answer {
         let mut rq = lock(&self.rq);
-        if !self.gate.view().receives() {
+        if !through.holds() {
             return Answer::Dropped;
         }
         if let Some(datagram) = &request.datagram
@@ -269,7 +273,7 @@ impl Qp {
             return self.too_short(&mut rq, receive, after);
         }
         let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
-        let mut target = Cursor::new(self.party(pd, Want::LocalWrite), receive.sges());
+        let mut target = Cursor::new(self.party(through, pd, Want::LocalWrite), receive.sges());
         let mut placed = Ok(());
         if let Some(datagram) = &request.datagram {
             let grh = routing_header(datagram, request.length);
@@ -330,12 +334,13 @@ impl Qp {
     pub(super) fn handle_read(
         &self,
         executor: &mut Executor,
+        through: Connection<'_>,
         remote: RemoteAddr,
         length: u64,
         landing: &mut Cursor<'_>,
         after: &mut After,
     ) -> Result<(), Undone> {
-        self.may_read(Want::RemoteRead, "RDMA READ", length, remote, after)?;
+        self.may_read(through, Want::RemoteRead, "RDMA READ", length, remote, after)?;
         if length == 0 {
             return Ok(());
         }
@@ -344,7 +349,7 @@ impl Qp {
             return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
         }
         let piece = [memory::remote_piece(remote, length as u32)];
-        let party = self.party(self.pd, Want::RemoteRead);
+        let party = self.party(through, self.pd, Want::RemoteRead);
         let mut source = Source::Memory(Cursor::new(party, &piece));
         match memory::transfer(executor, &mut source, landing, length) {
             Ok(()) => Ok(()),
@@ -363,16 +368,19 @@ impl Qp {
     pub(super) fn handle_atomic(
         &self,
         executor: &mut Executor,
+        through: Connection<'_>,
         remote: RemoteAddr,
         operation: Atomic,
         after: &mut After,
     ) -> Result<u64, Undone> {
         const WHAT: &str = "atomic";
-        self.may_read(Want::RemoteAtomic, WHAT, 8, remote, after)?;
-        let party = self.party(self.pd, Want::RemoteAtomic);
+        self.may_read(through, Want::RemoteAtomic, WHAT, 8, remote, after)?;
+        let party = self.party(through, self.pd, Want::RemoteAtomic);
         atomic_alignment(remote.address)
+            .map_err(Missed::Refused)
             .and_then(|()| memory::atomic(executor, &party, remote, operation))
-            .map_err(|refusal| {
+            .map_err(|missed| {
+                let Missed::Refused(refusal) = missed else { return Undone::Ended };
                 self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
                 let why = RefusedBy::Access(refusal);
                 let number = self.log(WHAT, 8, remote, why);
@@ -388,6 +396,7 @@ impl Qp {
     #[inline]
     fn may_read(
         &self,
+        through: Connection<'_>,
         want: Want,
         what: &'static str,
         length: u64,
@@ -395,6 +404,13 @@ impl Qp {
         after: &mut After,
     ) -> Result<(), Undone> {
         let view = self.gate.view();
+        if view.allows(want) && view.reads() {
+            return Ok(());
+        }
+        // A queue pair that has ended has no rights, but does not say so either.
+        if !through.holds() {
+            return Err(Undone::Ended);
+        }
         if !view.allows(want) {
             self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
             let why = RefusedBy::QpRights { has: view.rights() };
@@ -402,17 +418,13 @@ impl Qp {
             let code = NakCode::InvalidRequest;
             return Err(Undone::Nak(Nak { code, why: Some(why), number }));
         }
-        if !view.reads() {
-            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
-        }
-        Ok(())
+        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)))
     }
 
     #[inline]
-    fn party(&self, pd: PdId, want: Want) -> Party<'_> {
-        let through = Some(self.gate.connection());
-        Party { core: &self.core, pd, qp: self.id, want, through }
+    fn party<'a>(&'a self, through: Connection<'a>, pd: PdId, want: Want) -> Party<'a> {
+        Party { core: &self.core, pd, qp: self.id, want, through: Some(through) }
     }
 
     /// The next receive, and the event of a shared queue that falls below its limit.
@@ -462,7 +474,17 @@ impl Qp {
 
     /// The queue pair itself does not let the peer do this (R-RA-02).
     #[cold]
-    fn no_right(&self, request: &Request<'_>, remote: RemoteAddr, after: &mut After) -> Answer {
+    fn no_right(
+        &self,
+        through: Connection<'_>,
+        request: &Request<'_>,
+        remote: RemoteAddr,
+        after: &mut After,
+    ) -> Answer {
+        // A queue pair that has ended has no rights, but does not say so either.
+        if !through.holds() {
+            return Answer::Dropped;
+        }
         let why = RefusedBy::QpRights { has: self.gate.view().rights() };
         let number = self.log("RDMA WRITE", request.length, remote, why);
         if self.kind == QpKind::Rc {

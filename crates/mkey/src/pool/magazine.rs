@@ -82,6 +82,7 @@ impl Recall {
         self.0.store(false, Ordering::Release);
     }
 
+    #[inline]
     pub(super) fn is_up(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -4,7 +4,8 @@ use super::arena::Piece;
 use super::local;
 use super::magazine::{Class, Put};
 use super::shared::Shared;
-use crate::keep::Counted;
+use crate::keep::{Counted, Hold};
+use crate::slice::Slice;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -71,8 +72,17 @@ impl Idle {
         }
     }
 
-    /// Where the block is.
+    /// Its first `len` bytes, handed out.
     #[inline]
+    pub(super) fn slice(self, len: usize) -> Slice {
+        // SAFETY: a block that is handed out has one hold counted, this one, and its record stays
+        // until that is let go.
+        let hold = unsafe { Hold::from_counted(self.0) };
+        // SAFETY: as in `set`; the reference ends here.
+        unsafe { &(*self.0.as_ref().about.get()).piece }.slice(len, hold)
+    }
+
+    /// Where the block is.
     pub(super) fn piece(self) -> Piece {
         // SAFETY: as in `set`; this is a copy.
         unsafe { (*self.0.as_ref().about.get()).piece }
@@ -129,13 +139,21 @@ unsafe impl Counted for Record {
                 return;
             }
         }
-        // What comes back is the shared part itself where this was the last block of a pool that
-        // has been dropped: it goes here, where nothing refers to it any more.
-        drop(shared.give_back(idle));
+        give_back(shared.into(), idle);
     }
 
     #[inline]
     fn is_only(&self) -> bool {
         self.holds.load(Ordering::Acquire) == 1
     }
+}
+
+/// The way past the magazines.
+#[cold]
+fn give_back(shared: NonNull<Shared>, idle: Idle) {
+    // SAFETY: the shared part stays until this block is back.
+    let last = unsafe { shared.as_ref() }.give_back(idle);
+    // It is the shared part itself where this was the last block of a pool that has been dropped:
+    // it goes here, where nothing refers to it any more.
+    drop(last);
 }
