@@ -34,7 +34,7 @@ pub enum Command {
     /// Takes less than a minute. Memory, pages, pinning and copies are this machine's own; the
     /// device is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
-    Bench(bench::args::BenchArgs),
+    Bench(Box<bench::args::BenchArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -71,13 +71,13 @@ pub enum BenchCommand {
     /// An initiator asks, a target moves the data by RDMA between its disk in memory and the
     /// initiator's buffer, both in this process over the software RNIC: no NIC is needed and no
     /// figure is that of a NIC. Every I/O is checked.
-    Storage(StorageArgs),
+    Storage(Box<StorageArgs>),
     /// Measure the share of registration when large buffers are pushed again and again
     ///
     /// Buffers are pushed to a peer by RDMA WRITE, cold and warm, both in this process over the
     /// software RNIC: no NIC is needed and no figure is that of a NIC. Huge pages are reserved where
     /// the user may, and given back at the end, also after Ctrl-C.
-    Tensor(TensorArgs),
+    Tensor(Box<TensorArgs>),
 }
 
 /// How pages of registered memory are held in place.

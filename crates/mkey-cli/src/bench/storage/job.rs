@@ -161,7 +161,7 @@ impl Job {
 
     /// Asks for the next I/O.
     fn ask(&mut self, slot: usize, disk: &mut Disk, since: Option<Instant>) -> Result<()> {
-        let block = disk.order.next();
+        let block = disk.order.step();
         let op = match self.pattern {
             Pattern::Randread => Op::Read,
             Pattern::Randwrite => Op::Write,
@@ -192,10 +192,11 @@ impl Job {
         let request = Request { op, tag, offset: disk.offset(block), buffer }.to_bytes();
         let send = self.initiator.counted(Work::send_inline(&request));
         let qp = &self.initiator.qp;
-        Ok(match self.strategy.opening(slot) {
+        match self.strategy.opening(slot) {
             Some(opening) => qp.post(&[opening, send])?,
             None => qp.post(&[send])?,
-        })
+        }
+        Ok(())
     }
 
     /// An I/O has been answered: closes its buffer and checks that the bytes have moved.

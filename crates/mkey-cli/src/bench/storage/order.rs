@@ -20,7 +20,7 @@ impl Order {
     }
 
     /// The next block.
-    pub fn next(&mut self) -> u64 {
+    pub fn step(&mut self) -> u64 {
         let mask = self.blocks() - 1;
         let half = self.bits / 2 + 1;
         // Each step can be undone, so that no two numbers lead to the same block.
@@ -62,7 +62,7 @@ mod tests {
     fn a_pass_meets_each_block_once() {
         for blocks in [1, 2, 3, 8, 100, 4096, 16384] {
             let mut order = Order::new(blocks);
-            let seen: HashSet<u64> = (0..order.blocks()).map(|_| order.next()).collect();
+            let seen: HashSet<u64> = (0..order.blocks()).map(|_| order.step()).collect();
             assert_eq!(seen.len() as u64, order.blocks(), "{blocks}");
             assert!(seen.iter().all(|block| *block < blocks));
         }
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn the_order_is_not_that_of_the_disk() {
         let mut order = Order::new(16384);
-        let blocks: Vec<u64> = (0..16384).map(|_| order.next()).collect();
+        let blocks: Vec<u64> = (0..16384).map(|_| order.step()).collect();
         let neighbours = blocks.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= 8).count();
         assert!(neighbours < 100, "{neighbours}");
         let low: u64 = blocks.iter().take(1000).map(|block| block & 1).sum();
