@@ -95,9 +95,10 @@ impl Job {
         Self { strategy, initiator, target, flights, pattern, coin, asked: 0 }
     }
 
-    /// The pages that the initiator's registered memory lies on.
-    pub fn pages(&self) -> PageKind {
-        self.strategy.pages()
+    /// What one I/O needs besides its data, in words, and the pages that the initiator's registered
+    /// memory lies on.
+    pub fn about(&self) -> (String, PageKind) {
+        (self.strategy.how(), self.strategy.pages())
     }
 
     /// Keeps all I/Os in flight until the end, and then waits for the last of them.
@@ -300,6 +301,10 @@ mod tests {
 
         fn buffer(&mut self, _: usize) -> Result<&mut dyn Words> {
             Ok(&mut self.shown)
+        }
+
+        fn how(&self) -> String {
+            String::new()
         }
 
         fn pages(&self) -> PageKind {

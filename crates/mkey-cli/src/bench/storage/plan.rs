@@ -44,6 +44,7 @@ pub struct Plan<'a> {
 struct Making<'scope> {
     name: Name,
     team: Option<Team<'scope>>,
+    how: String,
     pages: String,
     rounds: Vec<Round>,
     counted: Option<Result<Counted>>,
@@ -140,6 +141,7 @@ impl<'scope> Making<'scope> {
         let mut making = Self {
             name,
             team: None,
+            how: String::new(),
             pages: String::new(),
             rounds: Vec::new(),
             counted: None,
@@ -148,6 +150,7 @@ impl<'scope> Making<'scope> {
         };
         match team {
             Ok(team) => {
+                making.how.clone_from(&team.how);
                 making.pages = team.pages.to_string();
                 making.team = Some(team);
             }
@@ -190,8 +193,8 @@ impl<'scope> Making<'scope> {
 
     /// Without the team, which does not outlive its threads.
     fn parts<'other>(self) -> Making<'other> {
-        let Self { name, team: _, pages, rounds, counted, latency, failed } = self;
-        Making { name, team: None, pages, rounds, counted, latency, failed }
+        let Self { name, team: _, how, pages, rounds, counted, latency, failed } = self;
+        Making { name, team: None, how, pages, rounds, counted, latency, failed }
     }
 
     fn figures(self, of_static: Option<f64>, of_per_io: Option<f64>) -> Result<Figures> {
@@ -218,6 +221,7 @@ impl<'scope> Making<'scope> {
                 Some(Err(error)) => SystemCalls::NotMeasured(error.missing()),
                 None => SystemCalls::default(),
             },
+            how: self.how,
             pages: self.pages,
         })
     }

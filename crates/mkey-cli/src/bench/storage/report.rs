@@ -68,6 +68,8 @@ pub struct Row {
 /// The figures of a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
+    /// What one I/O needs besides its data, in words.
+    pub how: String,
     /// The pages of the registered memory: `4 KiB`, `THP`, `2 MiB`, `1 GiB`.
     pub pages: String,
     /// I/Os a second, all jobs together: median of the rounds.

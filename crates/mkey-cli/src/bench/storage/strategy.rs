@@ -55,6 +55,9 @@ pub trait Strategy: Send {
     /// If there is no such buffer.
     fn buffer(&mut self, slot: usize) -> Result<&mut dyn Words>;
 
+    /// What one I/O needs besides its data, in words.
+    fn how(&self) -> String;
+
     /// The pages that registered memory lies on.
     fn pages(&self) -> PageKind;
 }

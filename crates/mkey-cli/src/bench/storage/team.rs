@@ -55,6 +55,8 @@ pub struct Round {
 pub struct Team<'scope> {
     workers: Vec<Worker<'scope>>,
     device: Device,
+    /// What one I/O needs besides its data, in words.
+    pub how: String,
     /// The pages that registered memory lies on.
     pub pages: PageKind,
 }
@@ -75,7 +77,7 @@ struct Command {
 
 #[derive(Debug)]
 enum Reply {
-    Ready(PageKind),
+    Ready(String, PageKind),
     Done(Done),
 }
 
@@ -99,13 +101,13 @@ impl<'scope> Team<'scope> {
                 .map_err(|error| RowError::Thread(error.to_string()))?;
             workers.push(Worker { commands, replies, thread });
         }
-        let mut pages = PageKind::Base;
+        let (mut how, mut pages) = (String::new(), PageKind::Base);
         for worker in &workers {
-            if let Reply::Ready(kind) = worker.reply()? {
-                pages = kind;
+            if let Reply::Ready(in_words, kind) = worker.reply()? {
+                (how, pages) = (in_words, kind);
             }
         }
-        Ok(Self { workers, device: ground.device.clone(), pages })
+        Ok(Self { workers, device: ground.device.clone(), how, pages })
     }
 
     /// Has all jobs do I/O for a while.
@@ -150,7 +152,7 @@ impl Worker<'_> {
     fn done(&self) -> Result<Done> {
         match self.reply()? {
             Reply::Done(done) => Ok(done),
-            Reply::Ready(_) => Ok(Done::default()),
+            Reply::Ready(..) => Ok(Done::default()),
         }
     }
 }
@@ -173,7 +175,8 @@ fn work(
             return None;
         }
     };
-    let _ = answer.send(Ok(Reply::Ready(job.pages())));
+    let (how, pages) = job.about();
+    let _ = answer.send(Ok(Reply::Ready(how, pages)));
     for Command { time, counts } in orders {
         let mut disk = disk.lock().unwrap_or_else(PoisonError::into_inner);
         let into = if counts { &mut times } else { &mut unused };

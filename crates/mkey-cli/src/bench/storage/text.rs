@@ -133,8 +133,7 @@ fn reading(report: &Report) -> String {
             super::content::WHOLE
         ),
         format!(
-            "static MR (unsafe): one key for good, with which a peer can write into buffers whose \
-             I/O is over; the baseline that the others are held against. IOPS, time and CPU: \
+            "The static MR is the baseline that the others are held against. IOPS, time and CPU: \
              medians of {} rounds, in which the strategies take turns; ratios: medians of the \
              rounds' ratios. CPU counts all threads of the process.",
             work.rounds
@@ -145,28 +144,31 @@ fn reading(report: &Report) -> String {
          a seccomp listener."
             .to_owned(),
     ];
-    for row in &report.rows {
-        match row.figures().map(|figures| &figures.system_calls) {
-            Some(SystemCalls::Counted { ios, by_name, .. }) if !by_name.is_empty() => {
-                let calls = by_name.iter().map(|(name, n)| format!("{name} {}", per_io(*n, *ios)));
-                texts.push(format!(
-                    "  {}, {}: {}",
-                    row.strategy,
-                    size(row.bs),
-                    calls.collect::<Vec<_>>().join(", ")
-                ));
-            }
-            Some(SystemCalls::NotMeasured(missing)) => texts.push(format!(
-                "  {}, {}: system calls not measured: {}",
-                row.strategy,
-                size(row.bs),
-                missing.what
-            )),
-            _ => {}
+    texts.push("What one I/O needs besides its data:".to_owned());
+    let first = report.rows.first().map_or(0, |row| row.bs);
+    for row in report.rows.iter().filter(|row| row.bs == first) {
+        if let Some(figures) = row.figures() {
+            texts.push(format!("  {}: {}", row.strategy, figures.how));
         }
     }
+    texts.extend(report.rows.iter().filter_map(calls));
     let wrap = |text: &String| textwrap::wrap(text, WIDTH).join("\n") + "\n";
     texts.iter().map(wrap).collect()
+}
+
+/// The system calls of a row by name, or why they were not counted; `None`: there were none.
+fn calls(row: &Row) -> Option<String> {
+    let what = match &row.figures()?.system_calls {
+        SystemCalls::Counted { by_name, .. } if by_name.is_empty() => return None,
+        SystemCalls::Counted { ios, by_name, .. } => {
+            let calls = by_name.iter().map(|(name, n)| format!("{name} {}", per_io(*n, *ios)));
+            format!("system calls of an I/O: {}", calls.collect::<Vec<_>>().join(", "))
+        }
+        SystemCalls::NotMeasured(missing) => {
+            format!("system calls not measured: {}", missing.what)
+        }
+    };
+    Some(format!("{}, {}: {what}", row.strategy, size(row.bs)))
 }
 
 fn aims(report: &Report) -> String {

@@ -71,6 +71,10 @@ impl Strategy for Bounce {
         Ok(&mut buffer.application)
     }
 
+    fn how(&self) -> String {
+        "take a buffer of the pool, copy into or out of it, give it back".to_owned()
+    }
+
     fn pages(&self) -> PageKind {
         self.pool.slabs().first().map_or(PageKind::Base, |slab| slab.page_kind)
     }

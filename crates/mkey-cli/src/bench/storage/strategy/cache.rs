@@ -55,6 +55,10 @@ impl Strategy for Cached {
         Ok(arena)
     }
 
+    fn how(&self) -> String {
+        format!("get a registration and give it back; invalidation: {}", self.cache.invalidation())
+    }
+
     fn pages(&self) -> PageKind {
         PageKind::Base
     }

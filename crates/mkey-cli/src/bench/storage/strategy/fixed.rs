@@ -46,6 +46,11 @@ impl Strategy for Static {
         Ok(slice)
     }
 
+    fn how(&self) -> String {
+        "nothing: one key for good, by which the peer can reach buffers whose I/O is over"
+            .to_owned()
+    }
+
     fn pages(&self) -> PageKind {
         self.pages
     }

@@ -66,6 +66,11 @@ impl Strategy for Frmr {
         Ok(buffer)
     }
 
+    fn how(&self) -> String {
+        "REG_MR of one entry, posted with the request; ended by the target's SEND_WITH_INV"
+            .to_owned()
+    }
+
     fn pages(&self) -> PageKind {
         self.pages
     }

@@ -57,6 +57,10 @@ impl Strategy for Granted {
         Ok(buffer)
     }
 
+    fn how(&self) -> String {
+        "BIND_MW, posted with the request; ended by the target's SEND_WITH_INV".to_owned()
+    }
+
     fn pages(&self) -> PageKind {
         self.pages
     }

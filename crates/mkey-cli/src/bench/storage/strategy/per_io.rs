@@ -14,6 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PerIo {
     buffers: Vec<Buffer>,
+    pinned: bool,
 }
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl PerIo {
             Ok(Buffer { mr: None, _pinned: pinned, arena, memory, bytes: shape.block })
         };
         let buffers = (0..shape.depth).map(buffer).collect::<Result<Vec<_>>>()?;
-        Ok(Self { buffers })
+        Ok(Self { buffers, pinned })
     }
 }
 
@@ -65,6 +66,14 @@ impl Strategy for PerIo {
     fn buffer(&mut self, slot: usize) -> Result<&mut dyn Words> {
         let buffer = self.buffers.get_mut(slot).ok_or_else(no_buffer)?;
         Ok(&mut buffer.arena)
+    }
+
+    fn how(&self) -> String {
+        match self.pinned {
+            true => "reg_mr + dereg_mr of memory that another registration pins all the time",
+            false => "reg_mr + dereg_mr of memory that nothing else pins",
+        }
+        .to_owned()
     }
 
     fn pages(&self) -> PageKind {
