@@ -27,7 +27,17 @@ pub const PARTS: &[Part] = &[
         work: Work::Checks(&[
             Step::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
             Step {
-                args: &["clippy", "--package", "mkey-core", "--tests", "--", "-D", "warnings"],
+                args: &[
+                    "clippy",
+                    "--package",
+                    "mkey-core",
+                    "--package",
+                    "mkey",
+                    "--tests",
+                    "--",
+                    "-D",
+                    "warnings",
+                ],
                 env: &[("RUSTFLAGS", "--cfg loom")],
                 target: Some("loom"),
             },
@@ -66,11 +76,18 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "loom",
         about: "look-up and revocation under every order of steps",
-        work: Work::Tests(&[Step {
-            args: &["test", "--release", "--package", "mkey-core", "--test", "loom_revocation"],
-            env: &[("RUSTFLAGS", "--cfg loom")],
-            target: Some("loom"),
-        }]),
+        work: Work::Tests(&[
+            Step {
+                args: &["test", "--release", "--package", "mkey-core", "--test", "loom_revocation"],
+                env: &[("RUSTFLAGS", "--cfg loom")],
+                target: Some("loom"),
+            },
+            Step {
+                args: &["test", "--release", "--package", "mkey", "--lib", "loom_"],
+                env: &[("RUSTFLAGS", "--cfg loom")],
+                target: Some("loom"),
+            },
+        ]),
     },
     Part {
         name: "stress",

@@ -3,8 +3,8 @@
 mod core;
 mod error;
 mod failures;
-mod fences;
 mod gate;
+mod held;
 mod hub;
 mod index;
 mod local;
@@ -24,10 +24,10 @@ pub use error::CacheError;
 pub use stats::CacheStats;
 
 use crate::access::Access;
+use crate::fences::{self, Fences};
 use crate::keep::Hold;
 use crate::pd::{Pd, PdTag};
 use crate::slice::Slice;
-use fences::Fences;
 use gate::Gate;
 use hub::Subscription;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
@@ -50,7 +50,9 @@ pub enum Invalidation {
     Explicit,
     /// `events`: the operating system tells ([`mkey_os::events`]). Memory that reports nothing
     /// (private mappings of files, mappings of devices) is registered anew for each request
-    /// ([`CacheStats::unwatched`]). Swapping, migration and copy-on-write are not reported.
+    /// ([`CacheStats::unwatched`]). Swapping, migration and copy-on-write are not reported. A
+    /// discard (`MADV_DONTNEED`) is reported just before it happens: a request for the same memory
+    /// by another thread at that very moment may keep the old pages.
     Events,
     /// `off`: nothing is kept; each request registers, and its last use deregisters.
     Off,
@@ -298,7 +300,7 @@ impl CacheBuilder<'_> {
 /// Cheapest dropped on the thread that asked for it; any thread may.
 #[derive(Clone)]
 pub struct Cached {
-    held: core::Held<InPd>,
+    held: held::Held<InPd>,
     start: usize,
     len: usize,
     pd: PdTag,

@@ -20,6 +20,7 @@ mod cq;
 mod device;
 mod events;
 mod fast_mr;
+mod fences;
 mod grant;
 mod in_flight;
 mod keep;

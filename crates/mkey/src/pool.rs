@@ -17,7 +17,6 @@
 
 mod arena;
 mod error;
-mod fence;
 mod local;
 mod magazine;
 mod options;

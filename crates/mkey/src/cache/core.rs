@@ -4,20 +4,17 @@ use super::error::CacheError;
 use super::failures::Failures;
 use super::fences::Fences;
 use super::gate::Gate;
-use super::local::{Local, Use};
+use super::held::{Entry, Held};
+use super::local::Local;
 use super::registrar::Registrar;
 use super::slab::Slab;
 use super::span::Span;
 use super::state::{Flight, Meta, Phase, State, Trash};
 use super::stats::CacheStats;
-use super::uses::Shared;
-use crate::keep::Counted;
 use mkey_core::error::{Error, Object, Reason, errno};
 use mkey_core::rights::Rights;
-use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,76 +34,6 @@ pub(super) struct Config {
     pub(super) failure_life: Duration,
     pub(super) clock: Clock,
     pub(super) fences: Fences,
-}
-
-/// A registration's place. It stays where it is, for one registration after another.
-pub(super) struct Entry<R: Registrar> {
-    /// Uses of threads that do not own the counts.
-    pub(super) shared: Shared,
-    /// Written under the lock while nobody has a use; read by who has one.
-    registration: UnsafeCell<Option<R::Registration>>,
-}
-
-// SAFETY: `registration` is written only while nobody has a use, see there.
-unsafe impl<R: Registrar> Sync for Entry<R> {}
-
-impl<R: Registrar> Entry<R> {
-    fn new() -> Self {
-        Self { shared: Shared::new(), registration: UnsafeCell::new(None) }
-    }
-
-    /// The registration.
-    ///
-    /// # Safety
-    /// The caller has a use of it.
-    #[cfg(test)]
-    pub(super) unsafe fn registration(&self) -> Option<&R::Registration> {
-        // SAFETY: nobody writes while there are uses.
-        unsafe { (*self.registration.get()).as_ref() }
-    }
-}
-
-/// A use of a registration: keeps it registered.
-pub(super) struct Held<R: Registrar>(NonNull<Use<R>>);
-
-// SAFETY: a use may be given back by any thread.
-unsafe impl<R: Registrar> Send for Held<R> {}
-// SAFETY: by reference it is read only.
-unsafe impl<R: Registrar> Sync for Held<R> {}
-
-impl<R: Registrar> Held<R> {
-    pub(super) fn used(&self) -> &Use<R> {
-        // SAFETY: a use keeps its memory.
-        unsafe { self.0.as_ref() }
-    }
-
-    #[cfg(test)]
-    pub(super) fn registration(&self) -> Option<&R::Registration> {
-        // SAFETY: this is a use.
-        unsafe { self.used().entry().registration() }
-    }
-
-    /// The use as a pointer, not given back.
-    pub(super) fn into_counted(self) -> NonNull<dyn Counted> {
-        let used = self.0;
-        std::mem::forget(self);
-        used
-    }
-}
-
-impl<R: Registrar> Clone for Held<R> {
-    fn clone(&self) -> Self {
-        self.used().acquire();
-        Self(self.0)
-    }
-}
-
-impl<R: Registrar> Drop for Held<R> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: this use is given back once, here.
-        unsafe { self.0.as_ref().release() }
-    }
 }
 
 /// A cache, shared by its handle and, after that, by what is in use.
@@ -155,7 +82,7 @@ impl<R: Registrar> Core<R> {
             && let Some(local) = Local::here(self)
             && let Some(used) = local.hit(address, len, rights.bits())
         {
-            return Ok(Held(NonNull::from(used)));
+            return Ok(Held::taken(used));
         }
         self.get_slow(address, len, rights)
     }
@@ -372,7 +299,7 @@ impl<R: Registrar> Core<R> {
         };
         let keys = R::keys(&registration);
         // SAFETY: the place is free: nobody has a use of it, and the lock is held.
-        unsafe { *entry.registration.get() = Some(registration) };
+        unsafe { entry.replace(Some(registration)) };
         let phase = if stays { Phase::Live } else { Phase::Ended };
         if let Some(meta) = state.metas.get_mut(index as usize) {
             *meta = Meta { span: *span, phase, keys, seen: 0 };
@@ -412,7 +339,7 @@ impl<R: Registrar> Core<R> {
         } else {
             entry.shared.take();
         }
-        Ok(Held(NonNull::from(used)))
+        Ok(Held::taken(used))
     }
 
     /// Ends what the registration at `index` makes superfluous.
@@ -448,12 +375,17 @@ impl<R: Registrar> Core<R> {
                 }
             }
         }
-        self.config.fences.heavy();
+        state.unfenced = !self.config.fences.heavy();
         indices.iter().filter_map(|&index| self.collect(state, index)).collect()
     }
 
     /// Takes an ended registration out of its place if nobody uses it.
     fn collect(&self, state: &mut State<R>, index: u32) -> Option<(R::Registration, u64)> {
+        // Without the fence nobody can tell what is in use: it is kept until the fence is to be had.
+        if state.unfenced && !self.config.fences.heavy() {
+            return None;
+        }
+        state.unfenced = false;
         let meta = state.metas.get(index as usize)?;
         let entry = self.entries.get(index)?;
         if meta.phase != Phase::Ended || !state.is_idle(index, &entry.shared) {
@@ -462,7 +394,7 @@ impl<R: Registrar> Core<R> {
         let span = meta.span;
         // SAFETY: it has ended and the heavy fence was passed since, so nobody has a use, nor gets
         // one; and the lock is held.
-        let registration = unsafe { (*entry.registration.get()).take() }?;
+        let registration = unsafe { entry.replace(None) }?;
         state.ended(&span, -1);
         state.vacate(index);
         state.ending += 1;
@@ -559,7 +491,11 @@ impl<R: Registrar> Core<R> {
     pub(super) fn maintain(&self) {
         self.gate.wait_in_hand();
         let mut state = self.lock();
-        let trash = self.apply_events(&mut state);
+        let mut trash = self.apply_events(&mut state);
+        if state.unfenced {
+            let ended = state.all_ended();
+            trash.extend(ended.into_iter().filter_map(|index| self.collect(&mut state, index)));
+        }
         drop(state);
         self.discard(trash);
     }

@@ -4,8 +4,9 @@
 //! The counts stay when the thread ends, as others may hold what it took; a later thread takes them
 //! over with all they say.
 
-use super::core::{Core, Entry};
+use super::core::Core;
 use super::fences::Fences;
+use super::held::Entry;
 use super::registrar::Registrar;
 use super::slab::Slab;
 use super::span::{Span, rights_serve};
@@ -124,7 +125,7 @@ impl<R: Registrar> Local<R> {
 
     /// This thread's local of a cache, if it has been attached.
     #[inline]
-    pub(super) fn here<'a>(core: &'a Core<R>) -> Option<&'a Self> {
+    pub(super) fn here(core: &Core<R>) -> Option<&Self> {
         let local = HERE.with(|here| (here.core.get() == core.id).then(|| here.local.get()));
         match local {
             // SAFETY: noted for the cache of this number, so of this type; the cache keeps its
@@ -135,7 +136,7 @@ impl<R: Registrar> Local<R> {
     }
 
     #[cold]
-    fn here_again<'a>(core: &'a Core<R>) -> Option<&'a Self> {
+    fn here_again(core: &Core<R>) -> Option<&Self> {
         ATTACHED
             .try_with(|attached| {
                 let attached = attached.try_borrow().ok()?;
@@ -177,17 +178,29 @@ impl<R: Registrar> Local<R> {
     pub(super) fn hit(&self, address: usize, len: usize, rights: u32) -> Option<&Use<R>> {
         // SAFETY: the owning thread is here, and nothing called meanwhile touches the table.
         let table = unsafe { &*self.table.get() };
-        let found = table
-            .find(table::Key::page(address))
-            .chain(table.find(table::Key::block(address)))
-            .filter_map(|number| self.uses.get(number))
-            .find(|used| used.serves(address, len, rights))?;
+        let first = table.first(table::Key::page(address)).and_then(|number| self.uses.get(number));
+        let found = match first {
+            Some(used) if used.serves(address, len, rights) => used,
+            _ => self.search(table, address, len, rights)?,
+        };
         if !found.uses.take(self.fences) {
             found.late();
             return None;
         }
         self.hits.store(self.hits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Some(found)
+    }
+
+    #[inline(never)]
+    fn search(&self, table: &Table, address: usize, len: usize, rights: u32) -> Option<&Use<R>> {
+        // The block first: what large registrations are found by.
+        table
+            .first(table::Key::block(address))
+            .into_iter()
+            .chain(table.find(table::Key::page(address)))
+            .chain(table.find(table::Key::block(address)))
+            .filter_map(|number| self.uses.get(number))
+            .find(|used| used.serves(address, len, rights))
     }
 
     /// Notes where a registration is to be found from `address`. On the owning thread.

@@ -99,6 +99,8 @@ pub(super) struct State<R: Registrar> {
     pub(super) ending: u64,
     /// In phase [`Phase::Ended`], and their bytes.
     ended: (u64, u64),
+    /// The heavy fence has been refused since something ended.
+    pub(super) unfenced: bool,
     /// Where the search for victims goes on.
     hand: usize,
     pub(super) stats: CacheStats,
@@ -119,6 +121,7 @@ impl<R: Registrar> State<R> {
             bytes: 0,
             ending: 0,
             ended: (0, 0),
+            unfenced: false,
             hand: 0,
             stats: CacheStats::default(),
             keep: None,
@@ -148,6 +151,11 @@ impl<R: Registrar> State<R> {
         self.ended.0 = self.ended.0.saturating_add_signed(by);
         let bytes = i64::try_from(span.len()).unwrap_or(i64::MAX);
         self.ended.1 = self.ended.1.saturating_add_signed(bytes.saturating_mul(by));
+    }
+
+    pub(super) fn all_ended(&self) -> Vec<u32> {
+        let ended = self.metas.iter().enumerate().filter(|(_, meta)| meta.phase == Phase::Ended);
+        ended.filter_map(|(index, _)| u32::try_from(index).ok()).collect()
     }
 
     pub(super) fn ended_in_use(&self) -> (u64, u64) {

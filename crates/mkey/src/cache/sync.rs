@@ -1,6 +1,4 @@
-//! The atomics of the use counts, so that loom can watch them.
+//! The atomics of the use counts, in a place of their own: the model of the counts
+//! (`tests/loom_cache.rs`) has loom's instead.
 
-#[cfg(not(loom))]
 pub(super) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

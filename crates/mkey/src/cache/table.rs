@@ -50,6 +50,13 @@ impl Key {
         }
     }
 
+    /// The number in a slot that may be this key's.
+    #[inline]
+    fn number(self, slot: u64) -> Option<u32> {
+        // Below 1 there is none.
+        if (slot >> 32) as u32 == self.0 as u32 { (slot as u32).checked_sub(1) } else { None }
+    }
+
     /// Fibonacci hashing: the upper bits are well mixed.
     #[inline]
     fn hash(self) -> u64 {
@@ -66,16 +73,18 @@ impl Table {
         Self { slots: vec![Line([0; LINE]); lines], shift: u64::BITS - lines.ilog2(), filled: 0 }
     }
 
-    /// The numbers noted under a key, and seldom another's.
+    /// The number noted under a key where it is looked for first; seldom another key's.
     #[inline]
+    pub(super) fn first(&self, key: Key) -> Option<u32> {
+        let (at, first) = self.place(key);
+        key.number(self.slots.get(at)?.0[first])
+    }
+
+    /// All numbers noted under a key, and seldom another's.
     pub(super) fn find(&self, key: Key) -> impl Iterator<Item = u32> + '_ {
         let (at, first) = self.place(key);
         let line = self.slots.get(at).map_or(&[0; LINE], |line| &line.0);
-        let tag = key.0 as u32;
-        (0..LINE).filter_map(move |i| {
-            let slot = line[(first + i) % LINE];
-            ((slot >> 32) as u32 == tag && slot as u32 != 0).then(|| slot as u32 - 1)
-        })
+        (0..LINE).filter_map(move |i| key.number(line[(first + i) % LINE]))
     }
 
     /// Notes a number. `stale` tells numbers that are of no use any more.
@@ -87,7 +96,7 @@ impl Table {
         let (at, first) = self.place(key);
         let Some(Line(line)) = self.slots.get_mut(at) else { return };
         let tag = key.0 as u32;
-        let slot = u64::from(tag) << 32 | u64::from(number) + 1;
+        let slot = (u64::from(tag) << 32) | (u64::from(number) + 1);
         let empty_or_old =
             |old: u64| old as u32 == 0 || (old >> 32) as u32 == tag || stale(old as u32 - 1);
         let i = (0..LINE).map(|i| (first + i) % LINE).find(|&i| empty_or_old(line[i]));

@@ -15,8 +15,8 @@
 //! ```
 //! Either the owner sees `up`, or the other sees `busy`.
 
-use super::fence::Fence;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, pause};
+use crate::fences::Fences;
 use std::ptr::{self, NonNull};
 
 /// Granules of the blocks of each class: two steps a doubling, so that rounding up to a class
@@ -103,7 +103,7 @@ pub(super) enum Put {
 #[repr(align(128))]
 pub(super) struct Magazines<T> {
     busy: AtomicBool,
-    fence: Fence,
+    fence: Fences,
     /// Blocks handed out; written by the owner only.
     taken: AtomicU64,
     by_class: [Magazine<T>; CLASSES],
@@ -153,7 +153,7 @@ impl Drop for Inside<'_> {
 
 impl<T> Magazines<T> {
     /// Empty ones that hold at most `bytes` of each class, with granules of `granule` bytes.
-    pub(super) fn new(fence: Fence, bytes: usize, granule: usize) -> Self {
+    pub(super) fn new(fence: Fences, bytes: usize, granule: usize) -> Self {
         let by_class = std::array::from_fn(|class| {
             let size = SIZES.get(class).map_or(1, |size| usize::from(*size));
             Magazine::new(bytes / size.saturating_mul(granule))
@@ -249,7 +249,7 @@ mod tests {
     #[cfg(not(loom))]
     #[test]
     fn a_magazine_holds_its_bytes_and_no_more() {
-        let magazines = Magazines::<u8>::new(Fence::new(), 16 * 4096, 4096);
+        let magazines = Magazines::<u8>::new(Fences::choose(), 16 * 4096, 4096);
         let recall = Recall::default();
         let block = NonNull::<u8>::dangling();
         for class in Class::all() {
@@ -277,7 +277,7 @@ mod tests {
 
         loom::model(|| {
             let one = Class::holding(0).expect("a class");
-            let magazines = Arc::new(Magazines::<u8>::new(Fence::new(), 2, 1));
+            let magazines = Arc::new(Magazines::<u8>::new(Fences::choose(), 2, 1));
             let recall = Arc::new(Recall::default());
             // Blocks that went to the pool; 1 and 2 are the two there are.
             let pool = Arc::new(Mutex::new(Vec::new()));
@@ -303,7 +303,7 @@ mod tests {
             {
                 let mut pool = pool.lock().expect("lock");
                 recall.raise();
-                assert!(Fence::new().heavy());
+                assert!(Fences::choose().heavy());
                 magazines.wait_until_out();
                 while let Some(block) = magazines.take_locked(one) {
                     pool.push(block.as_ptr().addr());

@@ -2,7 +2,6 @@
 
 use super::arena::{Piece, Room, Slab};
 use super::error::{Limit, PoolError, Shortage};
-use super::fence::Fence;
 use super::local::{self, Own};
 use super::magazine::{Class, Magazines, Recall};
 use super::options::{HUGE_PAGE, Limits, PAGE};
@@ -11,6 +10,7 @@ use super::record::Idle;
 use super::source::{SlabReport, Source};
 use super::state::State;
 use super::stats::PoolStats;
+use crate::fences::Fences;
 use crate::sync::lock;
 use mkey_core::error::Error;
 use std::ptr::NonNull;
@@ -35,7 +35,7 @@ pub(super) struct Hot {
 pub(super) struct Shared {
     hot: Hot,
     limits: Limits,
-    fence: Fence,
+    fence: Fences,
     source: Box<dyn Source>,
     /// Held while the pool grows: one slab is registered at a time, and the others look again.
     growing: Mutex<()>,
@@ -72,7 +72,7 @@ impl Shared {
         let new = Arc::new_cyclic(|me| Self {
             hot: Hot { id, shift, recall: Recall::default() },
             limits,
-            fence: Fence::new(),
+            fence: Fences::choose(),
             source,
             growing: Mutex::new(()),
             state: Mutex::new(State::new(shift)),

@@ -3,9 +3,7 @@
 #[cfg(not(loom))]
 pub(super) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
-};
+pub(super) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// What a thread does while it waits for another one to leave a few instructions.
 pub(super) fn pause() {

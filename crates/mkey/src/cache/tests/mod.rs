@@ -6,9 +6,10 @@ mod model;
 mod requests;
 mod threads;
 
-use super::core::{Config, Core, Held};
+use super::core::{Config, Core};
 use super::error::CacheError;
 use super::fences::Fences;
+use super::held::Held;
 use super::registrar::Registrar;
 use super::span::Span;
 use mkey_core::error::{Error, Reason};
