@@ -11,6 +11,7 @@ use mkey_core::device::CqHandle;
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::key::Rkey;
 use mkey_core::work::Completion;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -34,8 +35,6 @@ struct Inner {
 struct Queues {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Room of earlier polls, so that polling allocates nothing after a while.
-    spare: News,
 }
 
 #[derive(Debug)]
@@ -96,26 +95,31 @@ impl Cq {
     /// # Errors
     /// `CqOverrun`: completions are lost.
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        let mut news = News::take();
+        let shown = self.poll_with(&mut news, into);
+        news.keep();
+        shown
+    }
+
+    fn poll_with(&self, news: &mut News, into: &mut [Completion]) -> Result<usize> {
         let mut shown = 0;
-        let mut news = News::default();
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
-            let mut queues = lock(&self.inner.queues);
+            let asked = room.len();
+            let queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
-                Ok(0) => {
-                    queues.spare.replace_by(&mut news);
-                    return Ok(shown);
-                }
                 Ok(polled) => polled,
                 // What was taken before is shown; the error comes again.
-                Err(_) if shown > 0 => return Ok(shown),
+                Err(_) if shown > 0 => 0,
                 Err(error) => return Err(error),
             };
-            news.replace_by(&mut queues.spare);
-            shown += queues.sort_out(room, polled, &mut news);
+            shown += queues.sort_out(room, polled, news);
             drop(queues);
             news.tell();
+            // There were no more.
+            if polled < asked {
+                break;
+            }
         }
-        lock(&self.inner.queues).spare.replace_by(&mut news);
         Ok(shown)
     }
 
@@ -251,15 +255,22 @@ impl News {
         }
     }
 
-    /// Takes the room of another, if that has more; both are empty.
-    fn replace_by(&mut self, other: &mut Self) {
-        if self.ended.capacity() < other.ended.capacity() {
-            std::mem::swap(&mut self.ended, &mut other.ended);
-        }
-        if self.invalidated.capacity() < other.invalidated.capacity() {
-            std::mem::swap(&mut self.invalidated, &mut other.invalidated);
-        }
+    /// With the room of the thread's earlier polls, so that polling allocates nothing after a
+    /// while, however much ends at a time.
+    fn take() -> Self {
+        // A thread that is ending has none.
+        ROOM.try_with(Cell::take).unwrap_or_default()
     }
+
+    /// Leaves the room for the thread's next poll.
+    fn keep(self) {
+        let _ = ROOM.try_with(|room| room.set(self));
+    }
+}
+
+thread_local! {
+    static ROOM: Cell<News> =
+        const { Cell::new(News { ended: Vec::new(), invalidated: Vec::new() }) };
 }
 
 impl Ticket {

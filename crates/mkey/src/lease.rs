@@ -15,12 +15,14 @@
 //!   ends in `lost`: the object is freed, which ends its grant for certain, and only then are the
 //!   slices let go. It is not used again, since work of its past may still be in some queue.
 //! * An object has one handle. It is idle again when that is gone *and* its end is confirmed.
-//! * A variant of a key is used once: after [`MOST_USES`] the object is freed and another allocated
+//! * A variant of a key is given out once, whether it is posted or not: after [`MOST_USES`] the object is freed and another allocated
 //!   in its place, which gives it another index. The variants of an index would come round
 //!   otherwise, and a peer that kept a key of long ago would find it valid.
 
 mod handle;
 mod leases;
+#[cfg(test)]
+mod model;
 
 pub(crate) use handle::{Begin, Leased};
 pub(crate) use leases::{Closing, Counters, Kind, Leases, Remotes, bump, count};
@@ -40,7 +42,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Uses of an object before another takes its place: of 256 variants, the one that it was
+/// Keys that an object gives before another takes its place: of 256 variants, the one that it was
 /// allocated with is never valid.
 const MOST_USES: u8 = 255;
 
@@ -86,12 +88,18 @@ struct State {
     object: Option<Object>,
     /// The key as the device has it, once all that was posted is done.
     key: Rkey,
+    /// The key of the latest handle, and what the device had before.
+    given: Rkey,
+    before: Rkey,
+    /// Keys given so far.
     uses: u8,
     /// Counts the objects' handles: hooks of earlier ones are known by it.
     turn: u32,
     phase: Phase,
     /// There is a handle.
     handled: bool,
+    /// Somebody waits for the event.
+    awaited: bool,
     /// The beginning is known to be done.
     begun: bool,
     /// The end is wanted, but the queue was full: to be posted when the beginning is known to be
@@ -99,6 +107,7 @@ struct State {
     late: bool,
     /// The peer has invalidated the key while the end was being posted.
     by_peer: bool,
+    /// The queue pair of the latest handle.
     qp: Weak<qp::Inner>,
     slices: SmallVec<[Slice; 1]>,
     /// The scatter list's room while there is no handle.
@@ -143,10 +152,13 @@ impl Lease {
         let state = State {
             object: Some(object),
             key,
+            given: key,
+            before: key,
             uses: 0,
             turn: 0,
             phase: Phase::Idle,
             handled: false,
+            awaited: false,
             begun: false,
             late: false,
             by_peer: false,
@@ -172,8 +184,7 @@ impl Lease {
         match (hook.step, &state.phase) {
             (Step::Begin, Phase::Prepared) => {
                 state.phase = Phase::Live;
-                state.key = Rkey(state.key.0.next());
-                state.uses += 1;
+                state.key = state.given;
                 bump(&self.leases.counters.begun);
                 Ok(Posting::Post)
             }
@@ -198,8 +209,7 @@ impl Lease {
         match (hook.step, &state.phase) {
             (Step::Begin, Phase::Live) => {
                 state.phase = Phase::Prepared;
-                state.key = Rkey(state.key.0.with_variant(state.key.0.variant().wrapping_sub(1)));
-                state.uses -= 1;
+                state.key = state.before;
                 self.leases.counters.begun.fetch_sub(1, Ordering::Relaxed);
             }
             (Step::End, Phase::Ending) if state.by_peer => self.finish(state, Ended::ByPeer),
@@ -242,21 +252,24 @@ impl Lease {
 
     /// Posts the end of a live one. Where that is not possible, the device is made to free it.
     fn end(self: &Arc<Self>) {
-        let state = lock(&self.state);
-        if !matches!(state.phase, Phase::Live) {
-            return;
+        let mut state = lock(&self.state);
+        match state.phase {
+            Phase::Live if self.views.load(Ordering::Acquire) > 0 => return,
+            Phase::Live => {}
+            Phase::Prepared => return self.finish(state, Ended::Unused),
+            _ => return,
         }
         let (key, turn) = (state.key.0, state.turn);
         let Some(qp) = state.qp.upgrade() else { return self.lose(state, None) };
+        state.phase = Phase::Ending;
         drop(state);
-        let hook = Hook { lease: self, step: Step::End, turn };
+        let hook = Hook { lease: self, step: Step::End, turn, claimed: true };
         let Err(failed) = qp.post(&[Work::own(SendOp::LocalInv(key), hook)]) else { return };
         let mut state = lock(&self.state);
         if state.turn != turn || !matches!(state.phase, Phase::Live) {
             return;
         }
         match failed.error.reason {
-            Reason::StillUsed { .. } => {}
             Reason::QueueFull { .. } if !state.begun => state.late = true,
             _ => self.lose(state, None),
         }
@@ -309,20 +322,18 @@ impl Lease {
             }
         };
         let kept = matches!(phase, Phase::Kept(_));
-        lock(&self.state).phase = phase;
         self.leases.gone(kept);
-        self.event.notify(usize::MAX.relaxed());
+        let mut state = lock(&self.state);
+        state.phase = phase;
+        self.notify(state);
     }
 
     /// Tells who waits; gives the object back if its end is confirmed and its handle gone.
     fn settle(self: &Arc<Self>, mut state: Guard<'_>) {
         let fit = matches!(&state.phase, Phase::Over(how) if !matches!(how, Ended::Dropped { .. }));
         if state.handled || !fit || self.views.load(Ordering::Acquire) > 0 {
-            drop(state);
-            self.event.notify(usize::MAX.relaxed());
-            return;
+            return self.notify(state);
         }
-        let qp = std::mem::take(&mut state.qp);
         state.turn = state.turn.wrapping_add(1);
         (state.begun, state.late, state.by_peer) = (false, false, false);
         if state.uses < MOST_USES {
@@ -332,7 +343,15 @@ impl Lease {
         } else {
             self.renew(state);
         }
-        drop(qp);
+    }
+
+    /// Those who wait have registered before they looked, under the lock, and found nothing.
+    fn notify(&self, mut state: Guard<'_>) {
+        let awaited = std::mem::take(&mut state.awaited);
+        drop(state);
+        if awaited {
+            self.event.notify(usize::MAX.relaxed());
+        }
     }
 
     /// Another object takes the place of one whose key has no variant left.
@@ -352,7 +371,8 @@ impl Lease {
             Ok((object, key)) => {
                 bump(&self.leases.counters.renewed);
                 let mut state = lock(&self.state);
-                (state.object, state.key, state.uses) = (Some(object), key, 0);
+                (state.object, state.uses) = (Some(object), 0);
+                (state.key, state.given) = (key, key);
                 state.phase = Phase::Idle;
                 drop(state);
                 self.leases.register(key, self);

@@ -207,7 +207,10 @@ impl Inner {
     /// Whether it is to be posted, and with what.
     fn check(&self, work: &Work<'_>, sges: &mut SmallVec<[Sge; 16]>) -> Result<Posting> {
         if let Some(hook) = &work.hook {
-            return hook.lease.posting(hook, self);
+            return match hook.claimed {
+                true => Ok(Posting::Post),
+                false => hook.lease.posting(hook, self),
+            };
         }
         if work.idle {
             return Ok(Posting::Skip);

@@ -37,6 +37,8 @@ pub(crate) struct Hook<'a> {
     pub(crate) step: Step,
     /// Which of its handles.
     pub(crate) turn: u32,
+    /// The lease has been asked, and reckons with it.
+    pub(crate) claimed: bool,
 }
 
 impl<'a> Work<'a> {

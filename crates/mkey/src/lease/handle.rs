@@ -52,15 +52,19 @@ impl Leased {
         begin: Begin,
     ) -> Result<Self> {
         let mut state = lock(&lease.state);
-        let old = state.key.0;
+        let (old, new) = (state.key.0, state.given.0.next());
+        (state.given, state.before) = (Rkey(new), Rkey(old));
+        state.uses += 1;
         state.phase = Phase::Prepared;
         state.handled = true;
-        state.qp = Arc::downgrade(&qp.inner);
+        if !std::ptr::eq(state.qp.as_ptr(), Arc::as_ptr(&qp.inner)) {
+            state.qp = Arc::downgrade(&qp.inner);
+        }
         let (turn, entries) = (state.turn, std::mem::take(&mut state.entries));
         state.slices.extend(slices.iter().cloned());
         drop(state);
         let awaits_peer = false;
-        let mut leased = Self { lease, turn, begin, new: old.next(), old, entries, awaits_peer };
+        let mut leased = Self { lease, turn, begin, new, old, entries, awaits_peer };
         for slice in slices {
             leased.entries.push(slice.sge()?);
         }
@@ -94,7 +98,7 @@ impl Leased {
     }
 
     fn hook(&self, step: Step) -> Hook<'_> {
-        Hook { lease: &self.lease, step, turn: self.turn }
+        Hook { lease: &self.lease, step, turn: self.turn, claimed: false }
     }
 
     /// Posts the end, or has the device free the object where that can not be.
@@ -122,7 +126,13 @@ impl Leased {
     /// # Errors
     /// As [`Leased::abandon`].
     pub(crate) fn ended(&self) -> Result<Option<Ended>> {
-        let state = lock(&self.lease.state);
+        self.look(false)
+    }
+
+    /// How it ended, if it has; with `waiting` the event is notified when it does.
+    fn look(&self, waiting: bool) -> Result<Option<Ended>> {
+        let mut state = lock(&self.lease.state);
+        state.awaited |= waiting;
         match &state.phase {
             Phase::Over(how) => Ok(Some(*how)),
             Phase::Kept(error) => Err(error.clone()),
@@ -140,7 +150,9 @@ impl Leased {
     }
 
     fn outcome(&self) -> Result<Option<Ended>> {
-        match &lock(&self.lease.state).phase {
+        let mut state = lock(&self.lease.state);
+        state.awaited = true;
+        match &state.phase {
             Phase::Over(how) => Ok(Some(*how)),
             Phase::Kept(error) => Err(error.clone()),
             _ => Ok(None),
@@ -179,7 +191,7 @@ impl Leased {
         let Some(end) = Instant::now().checked_add(timeout) else { return self.wait_long() };
         loop {
             listener!(self.lease.event => listener);
-            if let Some(how) = self.ended()? {
+            if let Some(how) = self.look(true)? {
                 return Ok(how);
             }
             if listener.wait_deadline(end).is_none() {
@@ -191,7 +203,7 @@ impl Leased {
     fn wait_long(&self) -> Result<Ended> {
         loop {
             listener!(self.lease.event => listener);
-            if let Some(how) = self.ended()? {
+            if let Some(how) = self.look(true)? {
                 return Ok(how);
             }
             listener.wait();
@@ -230,7 +242,7 @@ impl Leased {
     pub(crate) async fn until_ended(&self) -> Result<Ended> {
         loop {
             let listener = self.lease.event.listen();
-            if let Some(how) = self.ended()? {
+            if let Some(how) = self.look(true)? {
                 return Ok(how);
             }
             listener.await;

@@ -1,8 +1,7 @@
 //! Two ends of a connection in one process.
 
 use mkey::{
-    Completion, Cq, Device, Mr, Pd, PeerAccess, Qp, Recv, Region, RemoteKey, Slice, SoftOptions,
-    WcStatus, Work,
+    Completion, Cq, Device, Mr, Pd, Qp, Recv, Region, RemoteKey, Slice, SoftOptions, WcStatus, Work,
 };
 use std::time::Duration;
 
@@ -82,11 +81,3 @@ pub fn connect(a: &Qp, b: &Qp) {
     a.connect(&b.endpoint()).expect("connect");
     b.connect(&a.endpoint()).expect("connect");
 }
-
-/// Blocks the send queue of `side` until its peer posts a receive, and returns the SEND's id.
-pub fn stall(side: &Side) -> u64 {
-    side.qp.post(&[Work::send_inline(b"stalled").id(99)]).expect("posted");
-    99
-}
-
-pub const CHANGES: PeerAccess = PeerAccess::WRITE;
