@@ -8,7 +8,7 @@
 //! let grant = slice.prepare_grant(qp, PeerAccess::READ)?;
 //! let key = grant.remote_key().to_bytes();
 //! // One post: the window is bound before the message that carries its key is sent.
-//! qp.post(&[grant.bind(), Work::send_inline(&key)])?;
+//! qp.post(&[grant.bind(), Work::send_inline(&key)]).map_err(|refused| refused.error)?;
 //! // The peer reads, and answers; then nobody can, and the slice may be used again.
 //! grant.revoke().wait_polling(cq, Duration::from_secs(1), |_other| {})?;
 //! # Ok(())

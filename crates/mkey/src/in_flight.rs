@@ -52,6 +52,13 @@ impl Queue {
         number
     }
 
+    /// Takes all of them; their numbers are not used again soon.
+    fn take(&mut self) -> VecDeque<Entry> {
+        self.first = self.first.wrapping_add(self.entries.len() as u32);
+        let room = VecDeque::with_capacity(self.entries.capacity());
+        std::mem::replace(&mut self.entries, room)
+    }
+
     /// Takes back the `count` newest entries, which were not posted.
     pub(crate) fn unpost(&mut self, count: usize) {
         self.entries.truncate(self.entries.len().saturating_sub(count));
@@ -97,10 +104,11 @@ impl InFlight {
         lock(&self.recv)
     }
 
-    /// The queue pair is gone: nothing is in flight any more.
+    /// The queue pair is gone, or begins anew: nothing is in flight any more, and completions of
+    /// before are nobody's.
     pub(crate) fn flush(&self) {
         for queue in [&self.send, &self.recv] {
-            let entries = std::mem::take(&mut lock(queue).entries);
+            let entries = lock(queue).take();
             let flushed = entries.into_iter().map(|entry| (entry, WcStatus::WrFlushErr));
             tell(&mut flushed.collect());
         }

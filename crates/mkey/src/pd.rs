@@ -67,6 +67,14 @@ impl Pd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PdTag(usize);
 
+#[cfg(test)]
+impl PdTag {
+    /// Of no domain.
+    pub(crate) fn none() -> Self {
+        Self(0)
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Err(error) = self.device.control().dealloc_pd(self.handle) {

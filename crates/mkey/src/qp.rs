@@ -97,12 +97,17 @@ impl Qp {
         Ok(())
     }
 
-    /// Changes attributes and state, by the verb.
+    /// Changes attributes and state, by the verb. What is in flight when it goes to RESET is never
+    /// heard of again: its memory is let go of, and its grants are lost.
     ///
     /// # Errors
     /// As the device refuses.
     pub fn modify(&self, change: &QpModify) -> Result<()> {
-        self.inner.pd.device().control().modify_qp(self.inner.info.handle, change)
+        self.inner.pd.device().control().modify_qp(self.inner.info.handle, change)?;
+        if change.state == Some(QpState::Reset) {
+            self.inner.in_flight.flush();
+        }
+        Ok(())
     }
 
     /// Its attributes.

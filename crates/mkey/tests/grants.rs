@@ -6,6 +6,7 @@ use mkey::{
     Ended, GrantOptions, Mr, PeerAccess, QpState, Reason, Region, RemoteKey, Rights, Slice,
     WcStatus, Work,
 };
+use mkey_core::queue_pair::QpModify;
 use peers::{LONG, SHORT, Side, connect, device, pair, pair_on};
 use std::collections::HashSet;
 
@@ -369,6 +370,30 @@ fn a_queue_pair_that_fails_loses_its_grants_and_no_memory() {
     drop(is_free(slice));
     let stats = client.pd.grants().expect("pool").stats();
     assert_eq!((stats.lost, stats.allocated, stats.in_use, stats.kept), (8, 0, 0, 0));
+}
+
+#[test]
+fn a_queue_pair_that_is_reset_confirms_nothing() {
+    let (client, server) = pair();
+    let slice = client.memory(64);
+    let grant = slice.grant(&client.qp, CHANGES).expect("grant");
+    let key = grant.remote_key();
+    stall(&client);
+    let ending = grant.revoke();
+    // R-MWU-15: the window stays bound, and the invalidation will not be done.
+    let reset = QpModify { state: Some(QpState::Reset), ..QpModify::default() };
+    for qp in [&client.qp, &server.qp] {
+        qp.modify(&reset).expect("to RESET");
+    }
+    let status = Some(WcStatus::WrFlushErr);
+    assert_eq!(ending.ended(), Ok(Some(Ended::Dropped { status })));
+    drop(is_free(slice));
+    connect(&client.qp, &server.qp);
+    server.expects(1);
+    client.qp.post(&[Work::send_inline(b"").id(2)]).expect("posted");
+    assert_eq!(client.done(2), WcStatus::Success, "the first of the new life");
+    assert_eq!(server.done(1), WcStatus::Success);
+    assert_eq!(server.writes(key, 1), WcStatus::RemAccessErr);
 }
 
 #[test]
