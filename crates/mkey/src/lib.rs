@@ -26,6 +26,8 @@ mod in_flight;
 mod keep;
 mod lease;
 mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mr;
 mod pd;
 mod plane;
@@ -33,6 +35,7 @@ mod pool;
 mod qp;
 mod remote;
 mod slice;
+mod stats;
 mod sync;
 mod work;
 
@@ -50,6 +53,7 @@ pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage
 pub use qp::{Endpoint, Qp, QpBuilder};
 pub use remote::RemoteKey;
 pub use slice::{Local, Slice};
+pub use stats::Stats;
 pub use work::{Recv, Work};
 
 pub use mkey_core::address::{HostAddr, IoAddr};
