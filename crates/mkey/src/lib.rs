@@ -27,6 +27,8 @@ mod in_flight;
 mod keep;
 mod lease;
 mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mr;
 mod pd;
 mod plane;
@@ -34,6 +36,7 @@ mod pool;
 mod qp;
 mod remote;
 mod slice;
+mod stats;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -53,6 +56,7 @@ pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage
 pub use qp::{Endpoint, Qp, QpBuilder};
 pub use remote::RemoteKey;
 pub use slice::{Local, Slice};
+pub use stats::Stats;
 pub use work::{Recv, Work};
 
 pub use mkey_core::address::{HostAddr, IoAddr};

@@ -63,8 +63,8 @@ impl Pd {
     }
 }
 
-/// Tells domains apart without keeping one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Tells domains apart without keeping one. The default one is no domain's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PdTag(usize);
 
 impl Drop for Inner {

@@ -2,7 +2,7 @@
 fn f(start: std::ptr::NonNull<u8>) -> mkey::Foreign {
     let bytes = [0u8; 16];
     // SAFETY: none: it is not to compile.
-    unsafe { mkey::Foreign::new(start, 16, &bytes) }
+    unsafe { mkey::Foreign::new(start, 16, &bytes) } //~ E0597
 }
 
 fn main() {}

@@ -4,7 +4,7 @@ fn twice<T: Clone>(one: &T) -> T {
 }
 
 fn f(local: mkey::Local) {
-    twice(&local);
+    twice(&local); //~ E0277
 }
 
 fn main() {}
