@@ -103,7 +103,7 @@ impl Server<'_> {
             30..44 => (Self::grant, "granting"),
             44..50 => (Self::map, "mapping"),
             50..58 => (Self::revoke, "revoking"),
-            58..60 => (Self::drop_live, "dropping a grant"),
+            58..61 => (Self::drop_live, "dropping a grant"),
             61..66 => (Self::send, "sending a block"),
             66..70 => (Self::foreign, "using foreign memory"),
             70..71 => (Self::wait, "waiting for an end"),
@@ -323,7 +323,7 @@ impl Server<'_> {
         asked: bool,
     ) {
         let serial = blocks.first().map_or(0, |(_, opened)| opened.serial);
-        let patience = Duration::from_millis(1 + self.random.below(20) as u64);
+        let patience = Duration::from_micros(100 << self.random.below(8));
         let (key, since) = (remote.key.0.0, Instant::now());
         self.live.push(Live { handle, key, serial, blocks, asked, since, patience });
     }

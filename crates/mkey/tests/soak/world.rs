@@ -51,7 +51,7 @@ impl World {
         };
         let server_pool = pool(&pd, Access::local().windows());
         let client_pool = pool(&client_pd, Access::local());
-        let grants = pd.set_grants(GrantOptions::default().max(12)).expect("grants");
+        let grants = pd.set_grants(GrantOptions::default().max(16)).expect("grants");
         let fast = FastMrPool::builder(&pd).entries(4).max(8).build().expect("a pool");
         let cache = |invalidation| {
             // Room for about half of what is asked for.
