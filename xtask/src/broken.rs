@@ -12,7 +12,7 @@ const BREAKS: [(&str, &[Watcher]); 4] = [
     ("mkey_break_fence", &[LOOM, STRESS]),
     ("mkey_break_scan", &[LOOM, STRESS]),
     ("mkey_break_holds", &[SOAK]),
-    ("mkey_break_end", &[SOAK]),
+    ("mkey_break_end", &[SOAK, TOGETHER]),
 ];
 
 /// A test, and the flags that it needs besides.
@@ -27,6 +27,7 @@ const LOOM: Watcher =
     Watcher { package: "mkey-core", test: "loom_revocation", flags: "--cfg loom" };
 const STRESS: Watcher = Watcher { package: "mkey-core", test: "revocation_stress", flags: "" };
 const SOAK: Watcher = Watcher { package: "mkey", test: "soak", flags: "" };
+const TOGETHER: Watcher = Watcher { package: "mkey", test: "together", flags: "" };
 
 /// The part `broken` of the tests: each watcher is built with each break, and must then fail.
 pub fn part(workspace: &Workspace) -> Result<Report> {

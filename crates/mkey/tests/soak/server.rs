@@ -550,7 +550,7 @@ impl Server<'_> {
         while self.landing.len() < 6 {
             let Ok(slice) = self.world().pool.alloc(8) else { return };
             let id = self.session.id();
-            if !self.session.post_recv(&[Recv::new(&[slice.clone()]).id(id)]) {
+            if !self.session.post_recv(&[Recv::new(std::slice::from_ref(&slice)).id(id)]) {
                 return;
             }
             self.landing.insert(id, slice);

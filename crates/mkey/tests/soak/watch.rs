@@ -39,6 +39,10 @@ impl Watch {
 
     /// What everybody does, if one of them has made no step for long.
     pub fn stuck(&mut self) -> Option<String> {
+        self.stuck_for(PATIENCE)
+    }
+
+    fn stuck_for(&mut self, patience: Duration) -> Option<String> {
         let now = Instant::now();
         let mut stuck = false;
         for (seen, steps, since) in &mut self.0 {
@@ -46,7 +50,7 @@ impl Watch {
             if seen.doing() == "done" || now_at != *steps || since.is_none() {
                 (*steps, *since) = (now_at, Some(now));
             }
-            stuck |= since.is_some_and(|since| now.duration_since(since) > PATIENCE);
+            stuck |= since.is_some_and(|since| now.duration_since(since) > patience);
         }
         let all = self.0.iter().map(|(seen, steps, since)| {
             let still = since.map_or(Duration::ZERO, |since| now.duration_since(since));
@@ -54,4 +58,17 @@ impl Watch {
         });
         stuck.then(|| format!("a thread is stuck:\n  {}", all.collect::<Vec<_>>().join("\n  ")))
     }
+}
+
+#[test]
+fn who_makes_no_step_is_stuck_unless_done() {
+    let mut watch = Watch::default();
+    let (runs, done) = (watch.thread("one".to_owned()), watch.thread("two".to_owned()));
+    done.step("done");
+    runs.step("waiting for a window");
+    assert_eq!(watch.stuck_for(Duration::ZERO), None, "it has made a step");
+    let stuck = watch.stuck_for(Duration::ZERO).expect("it has made none");
+    assert!(stuck.contains("one: step 1, waiting for a window for"), "{stuck}");
+    runs.step("done");
+    assert_eq!(watch.stuck_for(Duration::ZERO), None);
 }

@@ -163,6 +163,7 @@ counts! {
     remapped = "foreign mappings put in the place of another";
     cache_refused = "cache requests refused";
     received = "messages found right";
+    received_dropped = "receives into blocks dropped when posted";
     writes = "writes by a key";
     reads = "reads by a key found right";
     reads_dropped = "reads into blocks dropped when posted";
