@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Posted work that has no completion for so long will have none.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(30);
 
 pub struct Session<'a> {
     pub world: &'a World,

@@ -123,7 +123,7 @@ fn rules(faults: &Faults) {
     faults.delay(WcOpcode::LocalInv, Duration::from_millis(2), When::Chance(1.0 / 200.0));
     faults.delay(WcOpcode::Recv, Duration::from_millis(2), When::Chance(1.0 / 1000.0));
     for what in [WcOpcode::LocalInv, WcOpcode::RdmaWrite, WcOpcode::RdmaRead, WcOpcode::Send] {
-        faults.lose(what, When::Chance(1.0 / 2000.0));
+        faults.lose(what, When::Chance(1.0 / 500.0));
     }
 }
 
