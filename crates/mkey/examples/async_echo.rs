@@ -75,7 +75,7 @@ async fn call(end: End, name: u32) -> Result<()> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
+pub(crate) async fn main() -> Result<()> {
     let device = Device::soft(SoftOptions::default())?;
     let (server, clients) = (Pd::new(&device)?, Pd::new(&device)?);
     // Room for two replies, and no more.
@@ -95,6 +95,10 @@ async fn main() -> Result<()> {
     println!("{CLIENTS} clients had {MESSAGES} answers each");
     servers.abort_all();
     let stats = pool.stats();
-    println!("reply buffers: at most {} at a time, {} waits", stats.high_water / SIZE as u64, stats.waits);
+    println!(
+        "reply buffers: at most {} at a time, {} waits",
+        stats.high_water / SIZE as u64,
+        stats.waits
+    );
     Ok(())
 }

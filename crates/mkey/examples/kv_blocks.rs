@@ -9,9 +9,7 @@
 //! Both nodes are in this process, on the software RNIC: `cargo run --example kv_blocks`
 
 use anyhow::{Context, Result, ensure};
-use mkey::{
-    Access, Cq, Device, FastMrPool, Pd, Pool, PoolOptions, Qp, Slice, SoftOptions, Work,
-};
+use mkey::{Access, Cq, Device, FastMrPool, Pd, Pool, PoolOptions, Qp, Slice, SoftOptions, Work};
 use std::time::{Duration, Instant};
 
 /// Bytes of a block: so many tokens' keys and values of one layer.
@@ -52,7 +50,7 @@ fn content(block: usize) -> Vec<u8> {
     (0..BLOCK).map(|at| (at * 31 + block * 7) as u8).collect()
 }
 
-fn main() -> Result<()> {
+pub(crate) fn main() -> Result<()> {
     let device = Device::soft(SoftOptions::default())?;
     let (prefill, decode) = (Node::new(&device)?, Node::new(&device)?);
     prefill.qp.connect(&decode.qp.endpoint())?;
@@ -91,7 +89,11 @@ fn main() -> Result<()> {
         ensure!(block.to_vec()? == content(number), "block {number} is not what was sent");
     }
     let (first, last) = (source.first().context("no blocks")?, source.last().context("no blocks")?);
-    println!("blocks at {} to {} of the sender's pool, none beside another", first.iova(), last.iova());
+    println!(
+        "blocks at {} to {} of the sender's pool, none beside another",
+        first.iova(),
+        last.iova()
+    );
     println!("key {key:?}, valid for {time:.1?} in all");
     let registrations = device.stats().registrations - registrations;
     println!(

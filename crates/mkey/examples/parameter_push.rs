@@ -16,7 +16,7 @@ const LEN: usize = 4 << 20;
 const ROUNDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn main() -> Result<()> {
+pub(crate) fn main() -> Result<()> {
     let device = Device::soft(SoftOptions::default())?;
     // The peer: memory for all of them, which may be written by who has the key.
     let peer_pd = Pd::new(&device)?;

@@ -89,12 +89,13 @@ fn serve(end: &End, disk: &mut [[u8; BLOCK]]) -> Result<String> {
         let key = grant.remote_key().to_bytes();
         // One post: the window is bound before the message with its key leaves.
         end.qp.post(&[grant.bind(), Work::send_inline(&key).unsignaled()])?;
-        // Whatever `?` leaves this function by: a grant that is dropped is revoked, and its buffer
-        // goes back to the pool only when the client can reach it no more.
+        // If `?` leaves here: a grant that is dropped is revoked, and its buffer goes back to the
+        // pool only when the client can reach it no more.
         let [DONE, ..] = end.receive()?.context("the client left in the middle")? else {
             bail!("the client broke the protocol");
         };
-        let ended = grant.revoke().wait_polling(&end.cq, PATIENCE, |other| eprintln!("{other:?}"))?;
+        let ended =
+            grant.revoke().wait_polling(&end.cq, PATIENCE, |other| eprintln!("{other:?}"))?;
         ensure!(ended == Ended::Revoked, "the window had to be dropped: {ended:?}");
         if op == WRITE {
             buffer.read(0, block)?;
@@ -102,9 +103,9 @@ fn serve(end: &End, disk: &mut [[u8; BLOCK]]) -> Result<String> {
         end.send(&[DONE])?;
         requests += 1;
     }
-    let (grants, on_the_way) = (end.pd.grants()?.stats(), device.stats().registrations - registered);
-    let (bound, live) = (grants.binds, grants.in_use);
-    Ok(format!("{requests} requests, {bound} grants, {live} live, {on_the_way} registrations on the way"))
+    let (stats, more) = (end.pd.grants()?.stats(), device.stats().registrations - registered);
+    let (bound, live) = (stats.binds, stats.in_use);
+    Ok(format!("{requests} requests, {bound} grants, {live} live, {more} registrations meanwhile"))
 }
 
 /// The client's side of one request, which moves `buffer` to or from a block; the key it was given.
@@ -119,14 +120,14 @@ fn request(end: &End, op: u8, number: u8, buffer: &Slice) -> Result<RemoteKey> {
     Ok(key)
 }
 
-fn main() -> Result<()> {
+pub(crate) fn main() -> Result<()> {
     let device = Device::soft(SoftOptions::default())?;
     let (client, target) = (End::new(&device)?, End::new(&device)?);
     target.connect(&client)?;
     client.connect(&target)?;
+    let buffer = Mr::new(&client.pd, Region::new(BLOCK)?)?.into_slice();
     let serving = thread::spawn(move || serve(&target, &mut [[0; BLOCK]; 16]));
 
-    let buffer = Mr::new(&client.pd, Region::new(BLOCK)?)?.into_slice();
     let text = b"written by RDMA, into a buffer granted for that";
     buffer.write(0, text)?;
     let key = request(&client, WRITE, 7, &buffer)?;

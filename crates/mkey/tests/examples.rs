@@ -28,7 +28,7 @@ const EXAMPLES: &[Example] = &[
         main: storage_target::main,
         ends: &[
             "late read: remote access error: RDMA READ of 4096 bytes",
-            "target: 2 requests, 2 grants, 0 live, 0 registrations on the way",
+            "target: 2 requests, 2 grants, 0 live, 0 registrations meanwhile",
         ],
     },
     Example {
