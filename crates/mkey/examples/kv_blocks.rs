@@ -94,7 +94,7 @@ pub(crate) fn main() -> Result<()> {
         first.iova(),
         last.iova()
     );
-    println!("key {key:?}, valid for {time:.1?} in all");
+    println!("{key}, valid for {time:.1?} in all");
     let registrations = device.stats().registrations - registrations;
     println!(
         "{BLOCKS} blocks of {} KiB moved by 1 RDMA READ of {} bytes, {registrations} registrations",

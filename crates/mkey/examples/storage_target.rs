@@ -131,11 +131,11 @@ pub(crate) fn main() -> Result<()> {
     let text = b"written by RDMA, into a buffer granted for that";
     buffer.write(0, text)?;
     let key = request(&client, WRITE, 7, &buffer)?;
-    println!("wrote block 7 by {key:?}");
+    println!("wrote block 7: {key}");
     buffer.write(0, &[0; BLOCK])?;
     let key = request(&client, READ, 7, &buffer)?;
     let back = buffer.part(..text.len())?.to_vec()?;
-    println!("read  block 7 by {key:?}: {:?}", String::from_utf8_lossy(&back));
+    println!("read  block 7: {key}: {:?}", String::from_utf8_lossy(&back));
 
     // The request is over. Who kept the key reaches nothing by it, and the device says why.
     client.qp.post(&[Work::read(&buffer, key)])?;

@@ -44,8 +44,13 @@ const EXAMPLES: &[Example] = &[
     Example {
         name: "async_echo",
         main: async_echo::main,
-        ends: &["4 clients had 100 answers each", "reply buffers: at most 2 at a time"],
+        ends: &["400 messages of 4 clients came back", "2 reply buffers at most"],
     },
+];
+
+const GUIDES: &[(&str, &str)] = &[
+    ("guide.md", include_str!("../../../docs/guide.md")),
+    ("guide.zh.md", include_str!("../../../docs/guide.zh.md")),
 ];
 
 /// Which example this process is to be.
@@ -65,8 +70,30 @@ fn main() -> ExitCode {
             }
         };
     }
-    let trials = EXAMPLES.iter().map(|example| Trial::test(example.name, || run(example)));
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let examples = EXAMPLES.iter().map(|example| Trial::test(example.name, || run(example)));
+    let tutorials = GUIDES.iter().map(|(name, text)| Trial::test(*name, || tutorial(text)));
+    libtest_mimic::run(&Arguments::from_args(), examples.chain(tutorials).collect()).exit_code()
+}
+
+/// The code of the tutorial, put together as it says, is the example: what it tells to write has
+/// been compiled and has run.
+fn tutorial(guide: &str) -> Result<(), Failed> {
+    let mut blocks = Vec::new();
+    let mut rest = guide;
+    while let Some((_, from)) = rest.split_once("```rust,ignore\n") {
+        let (block, after) = from.split_once("```\n").ok_or("a code block without end")?;
+        blocks.push(block);
+        rest = after;
+    }
+    let code = blocks.join("\n");
+    let example = include_str!("../examples/storage_target.rs");
+    let example = example.split_once("\n\n").ok_or("no code")?.1;
+    if code == example {
+        return Ok(());
+    }
+    let mut lines = code.lines().zip(example.lines());
+    let (told, is) = lines.find(|(told, is)| told != is).unwrap_or(("its end", "its end"));
+    Err(format!("the guide has {told:?} where storage_target.rs has {is:?}").into())
 }
 
 fn run(example: &Example) -> Result<(), Failed> {
