@@ -72,7 +72,23 @@ fn main() -> ExitCode {
     }
     let examples = EXAMPLES.iter().map(|example| Trial::test(example.name, || run(example)));
     let tutorials = GUIDES.iter().map(|(name, text)| Trial::test(*name, || tutorial(text)));
-    libtest_mimic::run(&Arguments::from_args(), examples.chain(tutorials).collect()).exit_code()
+    let readme = [Trial::test("README.md", readme)];
+    let all = examples.chain(tutorials).chain(readme).collect();
+    libtest_mimic::run(&Arguments::from_args(), all).exit_code()
+}
+
+/// The code of the README has been compiled, as part of the crate's own documentation.
+fn readme() -> Result<(), Failed> {
+    let text = include_str!("../../../README.md");
+    let (_, from) = text.split_once("```rust\n").ok_or("no code")?;
+    let (code, _) = from.split_once("```\n").ok_or("a code block without end")?;
+    let mut documented =
+        include_str!("../src/lib.rs").lines().map(|line| line.strip_prefix("//! "));
+    let mut lines = code.lines().filter(|line| !line.is_empty());
+    match lines.find(|line| !documented.any(|documented| documented == Some(line))) {
+        None => Ok(()),
+        Some(line) => Err(format!("{line:?} is not in lib.rs, or not in this order").into()),
+    }
 }
 
 /// The code of the tutorial, put together as it says, is the example: what it tells to write has

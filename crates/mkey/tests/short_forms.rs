@@ -15,18 +15,19 @@ fn one_slice_is_posted_as_several_are() {
         server.qp.post_recv(&[Recv::new(&inbox)]).expect("posted");
         let slices = vec![one.clone(), one.clone()];
         let work = if several { Work::send(&slices) } else { Work::send(&one) };
-        client.qp.post(&[work]).expect("posted");
-        assert_eq!(client.one().status, WcStatus::Success);
+        client.qp.post(&[work.id(5)]).expect("posted");
+        assert_eq!(client.done(5), WcStatus::Success);
         let length = if several { 6 } else { 3 };
         assert_eq!(server.one().byte_len, length);
         assert_eq!(&inbox.read_array(0).expect("within"), b"one");
     }
-    let exposed = Mr::builder(&server.pd).remote_write();
+    let exposed = Mr::builder(&server.pd).remote_write().remote_read();
     let exposed = exposed.register(Region::new(64).expect("memory")).expect("mr");
     let key = exposed.remote_key(..3).expect("exposed");
-    client.qp.post(&[Work::write(&one, key), Work::read(&one, key)]).expect("posted");
-    assert_eq!(client.one().status, WcStatus::Success);
-    assert_eq!(exposed.whole().read_array(0), Ok(*b"one"));
+    // Of one slice each.
+    assert_eq!(client.writes(key, 9), WcStatus::Success);
+    assert_eq!(client.reads(key), WcStatus::Success);
+    assert_eq!(exposed.whole().read_array(0), Ok([9, 9, 9, 0]));
     let error = exposed.whole().read_array::<8>(exposed.len() - 7).expect_err("past the end");
     assert!(matches!(error.reason, Reason::OutOfRange { length: 8, .. }), "{error}");
 }
