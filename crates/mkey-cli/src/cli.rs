@@ -16,6 +16,7 @@ use std::io::{self, Write};
     after_help = "Examples:
   mkey bench                          what registration costs on this machine
   mkey bench --json - | jq '.rows[]'  the same for programs
+  mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -33,7 +34,7 @@ pub enum Command {
     /// Takes less than a minute. Memory, pages, pinning and copies are this machine's own; the
     /// device is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
-    Bench(bench::args::BenchArgs),
+    Bench(Box<bench::args::BenchArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -67,6 +68,9 @@ fn manual() -> io::Result<Vec<u8>> {
     clap_mangen::Man::new(command.clone()).render(&mut page)?;
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
         clap_mangen::Man::new(sub.clone()).render(&mut page)?;
+        for inner in sub.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            clap_mangen::Man::new(inner.clone()).render(&mut page)?;
+        }
     }
     Ok(keep_lines(&String::from_utf8_lossy(&page)).into_bytes())
 }
@@ -117,7 +121,9 @@ mod tests {
     #[test]
     fn the_manual_names_commands_and_options() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
-        for word in ["bench", "completions", "command\\-cost", "no\\-reserve"] {
+        for word in
+            ["bench", "completions", "command\\-cost", "no\\-reserve", "iodepth", "iterations"]
+        {
             assert!(page.contains(word), "{word} missing");
         }
     }
@@ -126,7 +132,8 @@ mod tests {
     fn examples_of_the_manual_keep_their_lines() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
         let sections: Vec<_> = page.split(".SH ").filter(|s| s.starts_with("EXAMPLES")).collect();
-        assert_eq!(sections.len(), 2, "{page}");
+        // Those of mkey, of bench, and of the two below it.
+        assert_eq!(sections.len(), 4, "{page}");
         for section in sections {
             assert!(section.starts_with("EXAMPLES\n.nf\n") && section.contains("\n.fi\n"));
         }
@@ -145,7 +152,13 @@ mod tests {
     fn the_help_of_bench_has_examples() {
         let mut command = Cli::command();
         let bench = command.find_subcommand_mut("bench").unwrap();
-        let help = bench.render_long_help().to_string();
-        assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+        let mut texts = vec![bench.render_long_help().to_string()];
+        for inner in ["storage", "tensor"] {
+            let inner = bench.find_subcommand_mut(inner).unwrap();
+            texts.push(inner.render_long_help().to_string());
+        }
+        for help in texts {
+            assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+        }
     }
 }

@@ -3,8 +3,10 @@
 //! * [`cli`]: the arguments. [`exit`]: how a run may end, and with which code.
 //! * [`device`]: the devices that commands can open by name.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
+//! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
+pub mod allocations;
 pub mod bench;
 pub mod cli;
 pub mod device;

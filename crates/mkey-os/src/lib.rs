@@ -38,6 +38,8 @@
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
 //! mapping an address lies in; how much of a range huge pages map.
 //!
+//! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
+//!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
 //!
@@ -78,3 +80,4 @@ pub mod pin;
 pub mod prefault;
 pub mod proc;
 mod spans;
+pub mod system_calls;

@@ -19,7 +19,7 @@ pub(crate) struct Entry {
 }
 
 /// Entries that have ended, to be let go of when no lock is held: their owners may do anything.
-pub(crate) type Ended = SmallVec<[(Entry, WcStatus); 8]>;
+pub(crate) type Ended = Vec<(Entry, WcStatus)>;
 
 /// Tells those who wait for entries that have ended, and lets go of what they kept.
 pub(crate) fn tell(ended: &mut Ended) {

@@ -21,7 +21,7 @@
 
 mod handle;
 mod leases;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod model;
 
 pub(crate) use handle::{Begin, Leased};

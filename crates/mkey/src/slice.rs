@@ -3,6 +3,7 @@
 use crate::keep::Hold;
 use crate::memory::tolerant;
 use crate::pd::PdTag;
+use crate::remote::RemoteKey;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Lkey, Rkey};
@@ -73,6 +74,21 @@ impl Slice {
     /// Whether peers have rights by the registration itself, grants aside.
     pub fn is_exposed(&self) -> bool {
         self.rkey.is_some()
+    }
+
+    /// What a peer needs to access it by the registration itself, for as long as that lives: the
+    /// step by which memory is given away. Nothing ends it with the slice; a grant does.
+    ///
+    /// # Errors
+    /// `RightMissing` if the memory was registered local-only.
+    pub fn remote_key(&self) -> Result<RemoteKey> {
+        match self.rkey {
+            Some(key) => Ok(RemoteKey { key, address: self.iova, length: self.len as u64 }),
+            None => {
+                let reason = Reason::RightMissing { missing: Rights::REMOTE };
+                Err(Error::new("remote_key", format_args!("{self:?}"), reason))
+            }
+        }
     }
 
     /// A part of it, counted from its start.

@@ -1,6 +1,6 @@
 //! A report as text for people.
 
-use super::report::{Figures, Outcome, Report, Row, Summary};
+use super::report::{DeviceFacts, Figures, Machine, Missing, Outcome, Report, Row, Summary};
 use super::table::{Line, Side, WIDTH, render};
 use super::units::{count, rate, size, time};
 use std::fmt::Write;
@@ -10,7 +10,8 @@ const NONE: &str = "-";
 /// The whole report.
 pub fn report(report: &Report) -> String {
     let mut out = String::new();
-    head(&mut out, report);
+    head(&mut out, "bench", &report.device, &report.machine, report.seconds);
+    less_memory(&mut out, report);
     let _ = writeln!(out, "\n{}", title(report));
     out.push_str(&strategies(report));
     out.push('\n');
@@ -23,50 +24,58 @@ pub fn report(report: &Report) -> String {
     out.push_str(&claims(report));
     if !report.missing.is_empty() || !report.device.notes.is_empty() {
         let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, report);
+        missing(&mut out, &report.missing, &report.device);
     }
     out
 }
 
 /// Whose figures they are; stands at every table.
-fn whose(report: &Report) -> String {
-    let mut text = if report.device.software {
-        format!("figures of the software RNIC {}, not of a NIC", report.device.name)
+pub fn whose(device: &DeviceFacts, command_cost_ns: u64) -> String {
+    let mut text = if device.software {
+        format!("figures of the software RNIC {}, not of a NIC", device.name)
     } else {
-        format!("figures of {} ({})", report.device.name, report.device.driver)
+        format!("figures of {} ({})", device.name, device.driver)
     };
-    if report.command_cost_ns > 0 {
-        let cost = time(report.command_cost_ns as f64);
+    if command_cost_ns > 0 {
+        let cost = time(command_cost_ns as f64);
         let _ = write!(text, "; simulated device command of {cost}");
     }
     text
 }
 
-fn head(out: &mut String, report: &Report) {
-    let machine = &report.machine;
+/// The first lines: what ran, on what.
+pub fn head(
+    out: &mut String,
+    command: &str,
+    device: &DeviceFacts,
+    machine: &Machine,
+    seconds: f64,
+) {
     let cpu = machine.cpu.as_deref().unwrap_or("unknown CPU");
     let cores = match machine.cores {
         1 => "1 core".to_owned(),
         cores => format!("{cores} cores"),
     };
-    let asked = if report.device.pin == report.device.pin_asked {
+    let asked = if device.pin == device.pin_asked {
         String::new()
     } else {
-        format!(" ({} asked)", report.device.pin_asked)
+        format!(" ({} asked)", device.pin_asked)
     };
     let _ = writeln!(
         out,
-        "mkey {} bench: {} ({}), pin {}{asked}; {cpu}, {cores}, Linux {}; {:.0} s",
-        report.mkey,
-        report.device.name,
-        report.device.driver,
-        report.device.pin,
+        "mkey {} {command}: {} ({}), pin {}{asked}; {cpu}, {cores}, Linux {}; {seconds:.0} s",
+        env!("CARGO_PKG_VERSION"),
+        device.name,
+        device.driver,
+        device.pin,
         machine.kernel,
-        report.seconds
     );
-    if !report.device.notes.is_empty() {
+    if !device.notes.is_empty() {
         let _ = writeln!(out, "The device falls back in some way: its notes are at the end.");
     }
+}
+
+fn less_memory(out: &mut String, report: &Report) {
     if report.memory.bytes != report.memory.asked {
         let _ = writeln!(
             out,
@@ -78,7 +87,7 @@ fn head(out: &mut String, report: &Report) {
 }
 
 fn heading(out: &mut String, report: &Report, text: &str) {
-    let _ = writeln!(out, "\n{text}\n({})", whose(report));
+    let _ = writeln!(out, "\n{text}\n({})", whose(&report.device, report.command_cost_ns));
 }
 
 fn title(report: &Report) -> String {
@@ -86,7 +95,7 @@ fn title(report: &Report) -> String {
         "What registration costs: {} registered, I/O of {}\n({})",
         size(report.memory.bytes),
         size(report.io.bytes),
-        whose(report)
+        whose(&report.device, report.command_cost_ns)
     )
 }
 
@@ -283,20 +292,21 @@ fn claims(report: &Report) -> String {
     render(&columns, &cells.collect::<Vec<_>>())
 }
 
-fn missing(out: &mut String, report: &Report) {
+/// What was not allowed, with the commands that would, and the device's notes.
+pub fn missing(out: &mut String, missing: &[Missing], device: &DeviceFacts) {
     let item = |out: &mut String, text: &str, first: &str| {
         let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent("  ");
         let _ = writeln!(out, "{}", textwrap::fill(text, options));
     };
-    for missing in &report.missing {
+    for missing in missing {
         item(out, &missing.what, "- ");
         if let Some(command) = &missing.command {
             // Not wrapped: it is to be copied.
             let _ = writeln!(out, "    {command}");
         }
     }
-    for note in &report.device.notes {
-        item(out, &format!("{}: {note}", report.device.name), "- ");
+    for note in &device.notes {
+        item(out, &format!("{}: {note}", device.name), "- ");
     }
 }
 
