@@ -126,8 +126,9 @@ pub(crate) fn main() -> Result<()> {
     target.connect(&client)?;
     client.connect(&target)?;
     let buffer = Mr::new(&client.pd, Region::new(BLOCK)?)?.into_slice();
-    let serving = thread::spawn(move || serve(&target, &mut [[0; BLOCK]; 16]));
-
+    let serving = thread::spawn(move || {
+        serve(&target, &mut [[0; BLOCK]; 16]).inspect_err(|error| eprintln!("target: {error:#}"))
+    });
     let text = b"written by RDMA, into a buffer granted for that";
     buffer.write(0, text)?;
     let key = request(&client, WRITE, 7, &buffer)?;

@@ -49,10 +49,7 @@ fn a_refused_post_is_an_error_like_others() {
     let (client, _server) = pair();
     let long = [0; 4096];
     let refused = client.qp.post(&[Work::send_inline(&long)]).expect_err("too long");
-    assert_eq!(
-        refused.to_string(),
-        format!("{}, after 0 of the chain were posted", refused.error)
-    );
+    assert_eq!(refused.to_string(), format!("{}, after 0 of the chain were posted", refused.error));
     let error = Error::from(refused);
     assert!(matches!(error.reason, Reason::TooMuchInline { given: 4096, .. }), "{error}");
 }
