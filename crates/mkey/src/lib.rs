@@ -104,6 +104,7 @@ mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mr;
+mod mw;
 mod pd;
 mod plane;
 mod pool;
@@ -125,6 +126,7 @@ pub use grant::{Ending, Grant, GrantOptions, GrantPolicy, GrantStats, Grants};
 pub use lease::Ended;
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
 pub use mr::{Mr, MrBuilder};
+pub use mw::Mw;
 pub use pd::Pd;
 pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage, SlabReport};
 pub use qp::{Endpoint, Qp, QpBuilder};
