@@ -6,6 +6,8 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::{Command, ExitCode};
 
+// Its runtime is not there under loom.
+#[cfg(not(loom))]
 #[path = "../examples/async_echo.rs"]
 mod async_echo;
 #[path = "../examples/kv_blocks.rs"]
@@ -41,6 +43,7 @@ const EXAMPLES: &[Example] = &[
         main: parameter_push::main,
         ends: &["40 pushes: 4 registrations, 36 found, 0 left"],
     },
+    #[cfg(not(loom))]
     Example {
         name: "async_echo",
         main: async_echo::main,
