@@ -2,6 +2,7 @@
 
 use crate::bench;
 use crate::exit::End;
+use crate::model;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 
@@ -16,6 +17,7 @@ use std::io::{self, Write};
     after_help = "Examples:
   mkey bench                          what registration costs on this machine
   mkey bench --json - | jq '.rows[]'  the same for programs
+  mkey model --predict 64GiB          the same as a formula
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -34,6 +36,12 @@ pub enum Command {
     /// device is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
     Bench(bench::args::BenchArgs),
+    /// Fit what registration costs to a formula, and predict sizes that are not measured
+    ///
+    /// T = T(fixed) + pages x T(page) for each kind of page, with intervals, what each coefficient
+    /// consists of, and how far off it is on sizes left out. Measures a sweep of its own in less
+    /// than a minute, or takes one of `mkey bench registration --json`.
+    Model(model::args::ModelArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -50,6 +58,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), End> {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Model(args) => model::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);

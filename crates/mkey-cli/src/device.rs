@@ -21,15 +21,19 @@ pub struct Listed {
 /// The devices of this machine that can be opened.
 pub const LIST: &[Listed] = &[Listed { name: SOFTWARE, what: "software RNIC, in this process" }];
 
-/// Opens the software RNIC, timing its registrations by term.
+/// Opens the software RNIC; with `measure` it times its registrations by term.
 ///
 /// # Errors
 /// Where the operating system refuses what the device can not do without.
-pub fn open_software(pin: PinMode, command_cost: Duration) -> Result<Arc<SoftDevice>, Error> {
+pub fn open_software(
+    pin: PinMode,
+    command_cost: Duration,
+    measure: bool,
+) -> Result<Arc<SoftDevice>, Error> {
     SoftDevice::open(SoftOptions {
         pin,
         command_cost,
-        measure: true,
+        measure,
         ..SoftOptions::new(SOFTWARE, IpAddr::V4(Ipv4Addr::LOCALHOST))
     })
 }

@@ -38,6 +38,9 @@
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
 //! mapping an address lies in; how much of a range huge pages map.
 //!
+//! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
+//! them.
+//!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
 //!
@@ -78,3 +81,4 @@ pub mod pin;
 pub mod prefault;
 pub mod proc;
 mod spans;
+pub mod tracefs;

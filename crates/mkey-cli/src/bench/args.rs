@@ -1,22 +1,32 @@
 //! The arguments of `mkey bench`.
 
+use super::registration::args::RegistrationArgs;
 use crate::device;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use mkey_soft::PinMode;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to measure, how long, and where the figures go.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   mkey bench                      the tables
   sudo mkey bench                 the same with huge pages reserved for the while
   mkey bench --command-cost 16us  add a declared firmware command to each registration
   mkey bench --json run.json      the tables, and all figures in a file
   mkey bench --csv - > run.csv    one line a row, nothing else on standard output
   mkey bench --memory 64MiB --time 5s  a quick look
-  mkey bench | less -S            on a terminal of less than 120 columns")]
+  mkey bench --html run.html      the tables, and a page with plots to show
+  mkey bench registration         what registering costs by size and page
+  mkey bench | less -S            on a terminal of less than 120 columns"
+)]
 pub struct BenchArgs {
+    /// Something else to measure
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+
     /// The device to measure
     #[arg(long, value_name = "NAME", default_value = device::SOFTWARE)]
     pub device: String,
@@ -50,6 +60,21 @@ pub struct BenchArgs {
     /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+
+    /// Write a page with tables and plots to FILE
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What else can be measured.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure what registering and deregistering cost, by size and page
+    ///
+    /// A sweep over sizes on each kind of page, with the device's own terms where it can tell
+    /// them, and with --stages the kernel's. Huge pages are reserved where the user may, and given
+    /// back at the end, also after Ctrl-C.
+    Registration(RegistrationArgs),
 }
 
 /// How pages of registered memory are held in place.
@@ -95,7 +120,8 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+/// The time of a measurement.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < Duration::from_millis(100) || time > Duration::from_secs(24 * 3600) {
         return Err("between 100ms and 1day, please".to_owned());
@@ -103,7 +129,8 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-fn parse_cost(text: &str) -> Result<Duration, String> {
+/// The declared time of a device command.
+pub(crate) fn parse_cost(text: &str) -> Result<Duration, String> {
     let cost = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // The row that registers for each I/O takes two commands for each of 128 I/Os, several times:
     // with much more than this the bench would take minutes, whatever its time is.
