@@ -68,16 +68,20 @@ pub fn run(cli: Cli) -> Result<(), End> {
     }
 }
 
-/// The manual: the page of `mkey`, followed by that of each command.
+/// The manual: the page of `mkey`, followed by those of its commands.
 fn manual() -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let mut command = Cli::command();
     command.build();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        clap_mangen::Man::new(sub.clone()).render(&mut page)?;
-    }
+    pages(&command, &mut page)?;
     Ok(keep_lines(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// The page of a command and, after it, those of its commands.
+fn pages(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    let commands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    commands.into_iter().try_for_each(|sub| pages(sub, page))
 }
 
 /// Commands that are to be copied must not be filled and hyphenated: the sections with examples
@@ -126,7 +130,9 @@ mod tests {
     #[test]
     fn the_manual_names_commands_and_options() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
-        for word in ["bench", "completions", "command\\-cost", "no\\-reserve"] {
+        for word in
+            ["bench", "completions", "command\\-cost", "no\\-reserve", "registration", "predict"]
+        {
             assert!(page.contains(word), "{word} missing");
         }
     }
@@ -135,7 +141,13 @@ mod tests {
     fn examples_of_the_manual_keep_their_lines() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
         let sections: Vec<_> = page.split(".SH ").filter(|s| s.starts_with("EXAMPLES")).collect();
-        assert_eq!(sections.len(), 2, "{page}");
+        fn with_examples(command: &clap::Command) -> usize {
+            let below: usize = command.get_subcommands().map(with_examples).sum();
+            below + usize::from(command.get_after_help().is_some())
+        }
+        let expected = with_examples(&Cli::command());
+        assert!(expected >= 4);
+        assert_eq!(sections.len(), expected, "{page}");
         for section in sections {
             assert!(section.starts_with("EXAMPLES\n.nf\n") && section.contains("\n.fi\n"));
         }

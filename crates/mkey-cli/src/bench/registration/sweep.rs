@@ -1,4 +1,8 @@
 //! Measuring a sweep: all sizes of a kind of page in rounds, so that drift meets them alike.
+//!
+//! Each registration takes another part of the memory. Registering the same part again and again
+//! would find all that the kernel keeps of its pages in the processor's caches, for small sizes and
+//! not for large ones; a program that registers memory once does not find it there.
 
 use super::args::SweepArgs;
 use super::report::{Figures, Outcome, Probes, Row, Stages, Terms};
@@ -62,6 +66,8 @@ struct Memory {
 /// A size in the making.
 struct Size {
     bytes: u64,
+    /// Which part of the memory is next.
+    part: u64,
     taken: u64,
     register: Samples,
     deregister: Samples,
@@ -242,7 +248,8 @@ impl<D: Device> Context<'_, D> {
     ) -> Result<()> {
         if round == 0 {
             // Warms up: tables grow, pages of the kernel's own come in.
-            let warm = arena.register(self.device, pd, 0, of_size.bytes, WRITABLE)?;
+            let offset = of_size.next_part(arena);
+            let warm = arena.register(self.device, pd, offset, of_size.bytes, WRITABLE)?;
             warm.deregister()?;
         }
         let target = match self.effort {
@@ -280,9 +287,10 @@ impl<D: Device> Context<'_, D> {
                     break;
                 }
                 let mut registration = None;
+                let offset = of_size.next_part(arena);
                 stager.record(&mut taken, || {
                     let start = Instant::now();
-                    let made = arena.register(self.device, pd, 0, of_size.bytes, WRITABLE)?;
+                    let made = arena.register(self.device, pd, offset, of_size.bytes, WRITABLE)?;
                     let time = start.elapsed();
                     registration = Some(made);
                     Ok(time)
@@ -319,6 +327,7 @@ impl Size {
         let one = || Samples::new(1);
         Self {
             bytes,
+            part: 0,
             taken: 0,
             register: one(),
             deregister: one(),
@@ -330,6 +339,15 @@ impl Size {
             stages: None,
             failed: None,
         }
+    }
+
+    /// The offset of the next part of the memory, far from the last one.
+    fn next_part(&mut self, arena: &Arena) -> u64 {
+        let parts = (arena.bytes() / self.bytes.max(1)).max(1);
+        // About the golden section, and odd: parts are mostly powers of two, so all take turns.
+        let step = (parts.saturating_mul(5) / 8) | 1;
+        self.part = self.part.saturating_add(step) % parts;
+        self.part.saturating_mul(self.bytes)
     }
 
     /// Keeps why it failed; a signal goes on.
@@ -345,9 +363,10 @@ impl Size {
     }
 
     fn time<D: Device>(&mut self, device: &D, pd: PdHandle, arena: &Arena) -> Result<()> {
+        let offset = self.next_part(arena);
         let before = device.registration_terms();
         let start = Instant::now();
-        let registration = arena.register(device, pd, 0, self.bytes, WRITABLE)?;
+        let registration = arena.register(device, pd, offset, self.bytes, WRITABLE)?;
         let register = start.elapsed();
         let between = device.registration_terms();
         let start = Instant::now();
@@ -388,4 +407,24 @@ impl Size {
 /// A declared device command in nanoseconds.
 pub fn command_ns(args: &SweepArgs) -> u64 {
     nanoseconds(args.command_cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn parts_take_turns_within_the_memory() {
+        let arena = Arena::map(16 << 12, PageKind::Base).unwrap();
+        for bytes in [4096, 8192, 12288, 16 << 12] {
+            let mut of_size = Size::new(bytes);
+            let parts = (16 << 12) / bytes;
+            let seen: BTreeSet<u64> = (0..parts).map(|_| of_size.next_part(&arena)).collect();
+            assert!(seen.iter().all(|at| at % bytes == 0 && at + bytes <= 16 << 12), "{seen:?}");
+            if parts.is_power_of_two() {
+                assert_eq!(seen.len() as u64, parts, "{seen:?}");
+            }
+        }
+    }
 }
