@@ -38,6 +38,8 @@
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
 //! mapping an address lies in; how much of a range huge pages map.
 //!
+//! **[`usage`], what a thread has used.** Whether others ran in its place.
+//!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //!
@@ -82,3 +84,4 @@ pub mod prefault;
 pub mod proc;
 mod spans;
 pub mod tracefs;
+pub mod usage;

@@ -30,7 +30,7 @@ pub fn page(model: &Model) -> Page {
     });
     page.sections.push(Section {
         title: "Coefficients".to_owned(),
-        notes: vec![text::READING.to_owned()],
+        notes: [text::READING.to_owned()].into_iter().chain(text::fit_notes(model)).collect(),
         table: Some(Table {
             heads: text::FIT_HEADS.map(|head| head.trim().to_owned()).to_vec(),
             words: vec![0, 1],

@@ -129,7 +129,7 @@ fn figures(sweep: &Sweep) -> Section {
     };
     Section {
         title: "All figures".to_owned(),
-        notes: vec![text::reading(sweep).to_owned()],
+        notes: vec![text::reading(sweep)],
         table: Some(Table {
             words: words.map(|(n, _)| n).collect(),
             heads: heads.into_iter().map(|head| head.trim().to_owned()).collect(),

@@ -1,6 +1,6 @@
 //! From a sweep to its model.
 
-use super::fit::{Line, Point, fit, leave_one_out};
+use super::fit::{LEAST, Line, Point, fit, leave_one_out};
 use super::report::*;
 use crate::bench::measure::median;
 use crate::bench::registration::report::{Figures, Outcome, Row, Sweep, Term};
@@ -49,11 +49,22 @@ struct Lines<'a> {
     measured: Vec<(&'a Row, &'a Figures)>,
     register: Line,
     deregister: Option<Line>,
+    /// Sizes that were too disturbed to be fitted.
+    left_out: Vec<u64>,
 }
 
 impl<'a> Lines<'a> {
     fn of(rows: &[&'a Row]) -> Result<Self, String> {
-        let measured: Vec<_> = rows.iter().filter_map(|row| Some((*row, row.figures()?))).collect();
+        let mut measured: Vec<_> =
+            rows.iter().filter_map(|row| Some((*row, row.figures()?))).collect();
+        // A busy machine makes long registrations longer and leaves short ones as they are, which
+        // no line follows. What is left out is told, and so is a fit that can do without none.
+        let quiet = measured.iter().filter(|(_, figures)| !figures.disturbed).count();
+        let mut left_out = Vec::new();
+        if quiet >= LEAST {
+            left_out =
+                measured.extract_if(.., |(_, f)| f.disturbed).map(|(r, _)| r.bytes).collect();
+        }
         if measured.is_empty() {
             // Why no size was measured is why there is no fit.
             let why = rows.iter().find_map(|row| match &row.outcome {
@@ -68,6 +79,7 @@ impl<'a> Lines<'a> {
             register: register.map_err(|error| error.to_string())?,
             deregister: deregister.ok(),
             measured,
+            left_out,
         })
     }
 
@@ -96,6 +108,7 @@ impl<'a> Lines<'a> {
         Fitted {
             sizes: self.measured.len() as u64,
             largest_bytes: self.largest(),
+            disturbed_bytes: self.left_out.clone(),
             simulated: self.simulated(),
             register: of(&self.register, |f| f.register.median_ns),
             deregister: self.deregister.as_ref().map(|l| of(l, |f| f.deregister.median_ns)),
@@ -311,6 +324,23 @@ mod tests {
         assert_eq!(why, "soft-RoCE has no firmware");
         let Part::NotMeasured(why) = &of(Term::Map).page else { panic!() };
         assert_eq!(why, "no function of it could be probed");
+    }
+
+    #[test]
+    fn sizes_that_were_disturbed_are_left_out_and_named() {
+        let mut sweep = sample::sweep();
+        for row in sweep.rows.iter_mut().filter(|row| row.bytes == 64 << 20) {
+            if let Outcome::Measured(figures) = &mut row.outcome {
+                figures.disturbed = true;
+                figures.register.median_ns *= 5.0;
+            }
+        }
+        let fitted = model(sweep, "a test".to_owned(), &[]);
+        let base = fitted.fits[0].fitted().unwrap();
+        assert_eq!((base.sizes, &base.disturbed_bytes[..]), (14, &[64 << 20][..]));
+        assert!(near(base.register.page.value, 70.0), "{base:?}");
+        let notes = crate::model::text::fit_notes(&fitted);
+        assert!(notes[0].contains("64 MiB on 4 KiB pages"), "{notes:?}");
     }
 
     #[test]

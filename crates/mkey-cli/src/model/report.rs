@@ -52,6 +52,8 @@ pub struct Fitted {
     pub sizes: u64,
     /// The largest, in bytes.
     pub largest_bytes: u64,
+    /// Sizes that were measured and not fitted, since the machine was too busy for them.
+    pub disturbed_bytes: Vec<u64>,
     /// Whether a declared device command is in the times.
     pub simulated: bool,
     /// The verb of registration.

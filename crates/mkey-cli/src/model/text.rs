@@ -29,7 +29,12 @@ pub fn model(model: &Model) -> String {
     let mut table = |title: &str, table: String, note: &str| {
         let _ = writeln!(out, "\n{title}\n({whose})\n{table}{}", wrapped(note));
     };
-    table("What a registration costs, as a formula", fits(model), READING);
+    let mut reading = READING.to_owned();
+    for note in fit_notes(model) {
+        reading.push(' ');
+        reading.push_str(&note);
+    }
+    table("What a registration costs, as a formula", fits(model), &reading);
     table("What the coefficients consist of", splits(model), SPLIT_READING);
     if !model.predictions.is_empty() {
         table("Predicted, with 95 % intervals", predictions(model), PREDICTION_READING);
@@ -39,6 +44,26 @@ pub fn model(model: &Model) -> String {
         missing(&mut out, &sweep.missing, &sweep.device);
     }
     out
+}
+
+/// What was left out of fits, a sentence each.
+pub fn fit_notes(model: &Model) -> Vec<String> {
+    let disturbed: Vec<String> = model
+        .fits
+        .iter()
+        .flat_map(|fit| fit.fitted().map(|fitted| (fit, fitted)))
+        .flat_map(|(fit, fitted)| {
+            let told = |bytes: &u64| format!("{} on {} pages", size(*bytes), fit.page);
+            fitted.disturbed_bytes.iter().map(told)
+        })
+        .collect();
+    if disturbed.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "Not fitted, since the machine was too busy to measure them: {}.",
+        disturbed.join(", ")
+    )]
 }
 
 /// What a prediction is.

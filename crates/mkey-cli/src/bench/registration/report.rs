@@ -63,6 +63,11 @@ pub struct Figures {
     pub register: Summary,
     /// The verb of deregistration from call to return.
     pub deregister: Summary,
+    /// Registrations during which the kernel ran something else in this thread's place. They are
+    /// not in the figures, unless nearly all were.
+    pub preempted: u64,
+    /// Whether they are: the figures are then those of a busy machine.
+    pub disturbed: bool,
     /// The device's own terms; `None`: it can not tell.
     pub terms: Option<Terms>,
     /// The kernel's; `None`: not probed.

@@ -83,6 +83,8 @@ fn row(page: &str, shift: u32, doubled: u32, fixed: f64, per_page: f64) -> Row {
         outcome: Outcome::Measured(Box::new(Figures {
             register: ns(fixed + per_page * pages),
             deregister: ns(0.5 * fixed + 0.2 * per_page * pages),
+            preempted: 0,
+            disturbed: false,
             terms: Some(terms),
             stages: None,
         })),

@@ -17,9 +17,10 @@ use crate::bench::rows::region::WRITABLE;
 use crate::bench::stop::Stop;
 use crate::bench::units::size;
 use crate::bench::{plan, populate};
-use mkey_core::device::{Device, PdHandle};
+use mkey_core::device::{Device, PdHandle, RegistrationTerms};
 use mkey_os::hugepages::Reservation;
 use mkey_os::mapping::PageKind;
+use mkey_os::usage;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -68,6 +69,16 @@ struct Size {
     bytes: u64,
     /// Which part of the memory is next.
     part: u64,
+    /// All registrations.
+    all: Set,
+    /// Those during which nothing else ran in this thread's place.
+    undisturbed: Set,
+    stages: Option<Stages>,
+    failed: Option<Missing>,
+}
+
+/// What registrations took.
+struct Set {
     taken: u64,
     register: Samples,
     deregister: Samples,
@@ -77,8 +88,15 @@ struct Size {
     command: Samples,
     /// Whether the device counts what it does.
     told: bool,
-    stages: Option<Stages>,
-    failed: Option<Missing>,
+}
+
+/// One registration, nanoseconds.
+struct Taking {
+    register: u64,
+    deregister: u64,
+    before: RegistrationTerms,
+    between: RegistrationTerms,
+    after: RegistrationTerms,
 }
 
 impl<D: Device> Context<'_, D> {
@@ -254,10 +272,10 @@ impl<D: Device> Context<'_, D> {
         }
         let target = match self.effort {
             Effort::Samples(all) => all.saturating_mul(round + 1).div_ceil(ROUNDS),
-            Effort::Time(_) => of_size.taken.saturating_add(MOST),
+            Effort::Time(_) => of_size.all.taken.saturating_add(MOST),
         };
         let start = Instant::now();
-        while of_size.taken < target {
+        while of_size.all.taken < target {
             self.stop.check()?;
             of_size.time(self.device, pd, arena)?;
             if matches!(self.effort, Effort::Time(_)) && start.elapsed() >= time {
@@ -324,21 +342,8 @@ fn more(page: u64) -> String {
 
 impl Size {
     fn new(bytes: u64) -> Self {
-        let one = || Samples::new(1);
-        Self {
-            bytes,
-            part: 0,
-            taken: 0,
-            register: one(),
-            deregister: one(),
-            pin: one(),
-            unpin: one(),
-            table: one(),
-            command: one(),
-            told: false,
-            stages: None,
-            failed: None,
-        }
+        let (all, undisturbed) = (Set::new(), Set::new());
+        Self { bytes, part: 0, all, undisturbed, stages: None, failed: None }
     }
 
     /// The offset of the next part of the memory, far from the last one.
@@ -364,43 +369,79 @@ impl Size {
 
     fn time<D: Device>(&mut self, device: &D, pd: PdHandle, arena: &Arena) -> Result<()> {
         let offset = self.next_part(arena);
-        let before = device.registration_terms();
+        let (preempted, before) = (usage::preemptions(), device.registration_terms());
         let start = Instant::now();
         let registration = arena.register(device, pd, offset, self.bytes, WRITABLE)?;
-        let register = start.elapsed();
+        let register = nanoseconds(start.elapsed());
         let between = device.registration_terms();
         let start = Instant::now();
         registration.deregister()?;
-        let deregister = start.elapsed();
+        let deregister = nanoseconds(start.elapsed());
         let after = device.registration_terms();
-        self.register.record(register);
-        self.deregister.record(deregister);
+        let taking = Taking { register, deregister, before, between, after };
+        self.all.add(&taking);
+        if usage::preemptions() == preempted {
+            self.undisturbed.add(&taking);
+        }
+        Ok(())
+    }
+
+    fn outcome(self) -> Outcome {
+        let disturbed = self.undisturbed.taken < LEAST_ROUNDS.min(self.all.taken);
+        let preempted = self.all.taken - self.undisturbed.taken.min(self.all.taken);
+        let set = if disturbed { self.all } else { self.undisturbed };
+        let summaries = (set.register.summary(), set.deregister.summary(), &self.failed);
+        let (Some(register), Some(deregister), None) = summaries else {
+            let nothing = || Missing::plain("nothing was registered");
+            return Outcome::NotMeasured(self.failed.unwrap_or_else(nothing));
+        };
+        Outcome::Measured(Box::new(Figures {
+            register,
+            deregister,
+            preempted,
+            disturbed,
+            terms: set.terms(),
+            stages: self.stages,
+        }))
+    }
+}
+
+impl Set {
+    fn new() -> Self {
+        let one = || Samples::new(1);
+        Self {
+            taken: 0,
+            register: one(),
+            deregister: one(),
+            pin: one(),
+            unpin: one(),
+            table: one(),
+            command: one(),
+            told: false,
+        }
+    }
+
+    fn add(&mut self, taking: &Taking) {
+        let Taking { before, between, after, .. } = taking;
+        self.taken += 1;
+        self.register.record_ns(taking.register);
+        self.deregister.record_ns(taking.deregister);
         self.told |= after.registrations > before.registrations;
         self.pin.record_ns(between.pin.saturating_sub(before.pin));
         self.table.record_ns(between.table.saturating_sub(before.table));
         self.command.record_ns(between.command.saturating_sub(before.command));
         self.unpin.record_ns(after.unpin.saturating_sub(between.unpin));
-        self.taken += 1;
-        Ok(())
     }
 
-    fn outcome(self) -> Outcome {
-        let missing = |failed: Option<Missing>| {
-            Outcome::NotMeasured(failed.unwrap_or_else(|| Missing::plain("nothing was registered")))
-        };
-        let (Some(register), Some(deregister), None) =
-            (self.register.summary(), self.deregister.summary(), &self.failed)
-        else {
-            return missing(self.failed);
-        };
+    fn terms(&self) -> Option<Terms> {
         let above_zero = |samples: &Samples| samples.summary().filter(|s| s.p99_ns > 0.0);
-        let terms = self.table.summary().filter(|_| self.told).map(|table| Terms {
+        let table = self.table.summary().filter(|_| self.told)?;
+        Some(Terms {
             pin: above_zero(&self.pin),
             unpin: above_zero(&self.unpin),
             table,
             command: above_zero(&self.command),
-        });
-        Outcome::Measured(Box::new(Figures { register, deregister, terms, stages: self.stages }))
+        })
     }
 }
 

@@ -16,7 +16,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     let whose = whose(&sweep.device, sweep.command_cost_ns);
     let _ = writeln!(out, "\nRegistering and deregistering by size and page\n({whose})");
     out.push_str(&figures(sweep));
-    out.push_str(&wrapped(reading(sweep)));
+    out.push_str(&wrapped(&reading(sweep)));
     if let Some(probes) = &sweep.probes {
         let _ = writeln!(out, "\n{}\n({whose})", stages_title(probes));
         out.push_str(&stages(sweep, probes));
@@ -29,7 +29,33 @@ pub fn sweep(sweep: &Sweep) -> String {
 }
 
 /// How to read the first table.
-pub fn reading(sweep: &Sweep) -> &'static str {
+pub fn reading(sweep: &Sweep) -> String {
+    let mut text = terms_reading(sweep).to_owned();
+    text.push_str(
+        " Each registration takes another part of the memory, so that what the kernel keeps of its \
+         pages is not in the processor's caches yet. Registrations during which something else ran \
+         in this thread's place are not counted",
+    );
+    let disturbed: Vec<String> = sweep
+        .rows
+        .iter()
+        .filter(|row| row.figures().is_some_and(|figures| figures.disturbed))
+        .map(|row| format!("{} on {} pages", size(row.bytes), row.page))
+        .collect();
+    if disturbed.is_empty() {
+        text.push('.');
+    } else {
+        let _ = write!(
+            text,
+            ", but for sizes where nearly all were so: {}. The machine is too busy for these, and \
+             their figures are too high.",
+            disturbed.join(", ")
+        );
+    }
+    text
+}
+
+fn terms_reading(sweep: &Sweep) -> &'static str {
     if sweep.rows.iter().filter_map(Row::figures).any(|figures| figures.terms.is_some()) {
         "register and deregister: the verbs from call to return, of memory that is brought in \
          already. pin, table and unpin are terms as the device counts them, medians of their own; \
