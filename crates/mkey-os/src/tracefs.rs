@@ -9,6 +9,7 @@
 //! share of each function, not for the time of a short whole.
 
 use crate::error::Errno;
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -74,7 +75,10 @@ impl TraceError {
 pub struct Refused {
     /// Its place among those asked for.
     pub function: usize,
-    /// Why: absent from this kernel, or what the kernel said.
+    /// Whether there is no such function: another kernel's name, a module that is not loaded, or
+    /// inlined into its callers.
+    pub absent: bool,
+    /// Why, in words.
     pub why: String,
 }
 
@@ -142,9 +146,10 @@ impl Session {
         let mut not_probed = Vec::new();
         for (function, name) in functions.iter().enumerate() {
             if let Err(why) = session.probe(function, name) {
-                not_probed.push(Refused { function, why });
+                not_probed.push(Refused { function, absent: false, why });
             }
         }
+        explain(&mut not_probed, functions);
         if session.ids.is_empty() {
             return Err(TraceError::NothingProbed);
         }
@@ -188,12 +193,8 @@ impl Session {
         let mut made = Vec::with_capacity(2);
         for (letter, returned) in [("p", false), ("r", true)] {
             let event = format!("{}/{letter}{function}", self.group);
-            self.define(&format!("{letter}:{event} {name}")).map_err(|error| {
-                match Errno::from_io_error(&error) {
-                    Some(Errno::NOENT) => "not in this kernel, or inlined everywhere".to_owned(),
-                    _ => error.to_string(),
-                }
-            })?;
+            self.define(&format!("{letter}:{event} {name}"))
+                .map_err(|error| format!("the kernel refuses a probe there ({error})"))?;
             self.probes.push(event.clone());
             let path = self.root.join("events").join(&event).join("id");
             let id = fs::read_to_string(&path)
@@ -228,6 +229,23 @@ impl Drop for Session {
             let _ = self.define(&format!("-:{probe}"));
         }
         let _ = fs::remove_dir(&self.instance);
+    }
+}
+
+/// The kernel answers alike for a function that is absent and for one that it keeps free of probes;
+/// its list of symbols tells them apart.
+fn explain(refused: &mut [Refused], functions: &[&str]) {
+    if refused.is_empty() {
+        return;
+    }
+    let Ok(symbols) = fs::read_to_string("/proc/kallsyms") else { return };
+    let known: HashSet<&str> =
+        symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    for refused in refused {
+        refused.absent = functions.get(refused.function).is_some_and(|name| !known.contains(name));
+        if refused.absent {
+            "no such function in this kernel, or inlined everywhere".clone_into(&mut refused.why);
+        }
     }
 }
 
@@ -397,6 +415,15 @@ mod tests {
         assert!(lines[1].starts_with("p:mkey_") && lines[1].ends_with("/p0 ib_umem_get"));
         assert!(lines[2].starts_with("-:mkey_") && lines[2].ends_with("/p0"), "{lines:?}");
         assert_eq!(lines.len(), 3, "{lines:?}");
+    }
+
+    #[test]
+    fn absent_functions_are_told_from_refused_ones() {
+        let refused = |function| Refused { function, absent: false, why: "refused".to_owned() };
+        let mut both = [refused(0), refused(1)];
+        explain(&mut both, &["pin_user_pages_fast", "no_such_function_anywhere"]);
+        assert!(!both[0].absent && both[0].why == "refused", "{both:?}");
+        assert!(both[1].absent && both[1].why.contains("no such function"), "{both:?}");
     }
 
     #[test]

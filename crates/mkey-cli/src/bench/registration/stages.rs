@@ -5,8 +5,8 @@ use super::report::{Probed, Probes, Stage, Stages};
 use crate::bench::error::{Result, RowError};
 use crate::bench::measure;
 use crate::bench::report::Missing;
-use mkey_os::tracefs::{Event, Session, TraceError};
-use std::time::Duration;
+use mkey_os::tracefs::{Event, Refused, Session, TraceError};
+use std::ops::Range;
 
 /// Probes set on a call chain.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Stager {
 
 /// Registrations of one size, probed.
 #[derive(Debug, Default)]
-pub struct Taken {
+struct Taken {
     verbs: Vec<f64>,
     outside: Vec<f64>,
     /// Of each stage: calls, total and own nanoseconds of each registration.
@@ -59,35 +59,41 @@ impl Stager {
                 .filter(|(n, _)| why(*n).is_none())
                 .map(|(_, name)| name.to_owned())
                 .collect(),
-            not_probed: of_stage(place)
-                .filter_map(|(n, name)| Some(format!("{name}: {}", why(n)?.why)))
-                .collect(),
+            not_probed: not_probed(of_stage(place).map(|(n, name)| (name, why(n))).collect()),
             source: stage.source.to_owned(),
         });
         let probes = Probes { functions: probed.collect(), ..described(chain) };
         (Some(Self { chain, session, stage_of }), probes)
     }
 
-    /// Runs `register` while it is probed and adds what it took to `taken`; `register` answers
-    /// how long the verb took.
+    /// Runs `register` while it is probed and tells what it took; `register` answers when each verb
+    /// was called and had returned, nanoseconds of the monotonic clock. `None` if there was none.
     ///
     /// # Errors
-    /// As `register` fails, or the trace can not be had.
+    /// As `register` fails, or `Missing` if the trace can not be had.
     pub fn record(
         &self,
-        taken: &mut Taken,
-        register: impl FnOnce() -> Result<Duration>,
-    ) -> Result<()> {
+        register: impl FnOnce() -> Result<Vec<Range<u64>>>,
+    ) -> Result<Option<Stages>> {
         let recorded = self.session.record(register);
-        let (verb, events) = recorded.map_err(|error| RowError::Missing(missing(&error)))?;
-        taken.add(self.chain.stages.len(), &self.stage_of, measure::nanoseconds(verb?), &events);
-        Ok(())
+        let (verbs, events) = recorded.map_err(|error| RowError::Missing(missing(&error)))?;
+        let mut taken = Taken::default();
+        for verb in verbs? {
+            let from = events.partition_point(|event| event.ns < verb.start);
+            let until = events.partition_point(|event| event.ns <= verb.end);
+            let events = events.get(from..until).unwrap_or_default();
+            let ns = verb.end.saturating_sub(verb.start);
+            taken.add(self.chain.stages.len(), &self.stage_of, ns, events);
+        }
+        Ok(taken.medians(self.chain))
     }
+}
 
-    /// The medians of what was taken; `None` if nothing was.
-    pub fn medians(&self, taken: Taken) -> Option<Stages> {
-        taken.medians(self.chain)
-    }
+/// The monotonic clock, nanoseconds: that of traces.
+pub fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl Taken {
@@ -131,6 +137,18 @@ impl Taken {
             stages,
         })
     }
+}
+
+/// What is told of functions that were not probed: of a stage with several names for one step,
+/// those of other kernels are no loss.
+fn not_probed(functions: Vec<(&str, Option<&Refused>)>) -> Vec<String> {
+    let some = functions.iter().any(|(_, refused)| refused.is_none());
+    functions
+        .into_iter()
+        .filter_map(|(name, refused)| Some((name, refused?)))
+        .filter(|(_, refused)| !(some && refused.absent))
+        .map(|(name, refused)| format!("{name}: {}", refused.why))
+        .collect()
 }
 
 fn described(chain: &Chain) -> Probes {
@@ -215,6 +233,15 @@ mod tests {
         );
         let sum: f64 = split.stages.iter().map(|s| s.own_ns).sum::<f64>() + split.outside_ns;
         assert_eq!(sum, split.verb_ns);
+    }
+
+    #[test]
+    fn names_of_other_kernels_are_no_loss() {
+        let absent = Refused { function: 1, absent: true, why: "absent".to_owned() };
+        let refused = Refused { function: 2, absent: false, why: "refused".to_owned() };
+        let told = not_probed(vec![("a", None), ("b", Some(&absent)), ("c", Some(&refused))]);
+        assert_eq!(told, ["c: refused"]);
+        assert_eq!(not_probed(vec![("b", Some(&absent))]), ["b: absent"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::args::SweepArgs;
 use super::report::{Figures, Outcome, Probes, Row, Stages, Terms};
-use super::stages::{Stager, Taken};
+use super::stages::{self, Stager};
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
 use crate::bench::measure::{Samples, nanoseconds};
@@ -298,26 +298,26 @@ impl<D: Device> Context<'_, D> {
         let slice = time / u32::try_from(live).unwrap_or(u32::MAX);
         for of_size in sizes.iter_mut().filter(|size| size.failed.is_none()) {
             self.progress.step(&format!("{}, probed", size(of_size.bytes)));
-            let (mut taken, start) = (Taken::default(), Instant::now());
-            for done in 0..PROBED {
-                self.stop.check()?;
-                if done >= 3 && start.elapsed() > slice {
-                    break;
+            let (bytes, start) = (of_size.bytes, Instant::now());
+            of_size.stages = stager.record(|| {
+                let mut verbs = Vec::with_capacity(PROBED as usize);
+                // The first warms up.
+                for done in 0..=PROBED {
+                    self.stop.check()?;
+                    if done > 3 && start.elapsed() > slice {
+                        break;
+                    }
+                    let offset = of_size.next_part(arena);
+                    let from = stages::now();
+                    let made = arena.register(self.device, pd, offset, bytes, WRITABLE)?;
+                    let until = stages::now();
+                    made.deregister()?;
+                    if done > 0 {
+                        verbs.push(from..until);
+                    }
                 }
-                let mut registration = None;
-                let offset = of_size.next_part(arena);
-                stager.record(&mut taken, || {
-                    let start = Instant::now();
-                    let made = arena.register(self.device, pd, offset, of_size.bytes, WRITABLE)?;
-                    let time = start.elapsed();
-                    registration = Some(made);
-                    Ok(time)
-                })?;
-                if let Some(registration) = registration {
-                    registration.deregister()?;
-                }
-            }
-            of_size.stages = stager.medians(taken);
+                Ok(verbs)
+            })?;
         }
         Ok(())
     }
