@@ -18,7 +18,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     out.push_str(&figures(sweep));
     out.push_str(&wrapped(&reading(sweep)));
     if let Some(probes) = &sweep.probes {
-        let _ = writeln!(out, "\n{}\n({whose})", stages_title(probes));
+        let _ = write!(out, "\n{}({whose})\n", wrapped(&stages_title(probes)));
         out.push_str(&stages(sweep, probes));
     }
     if !sweep.missing.is_empty() || !sweep.device.notes.is_empty() {
@@ -248,7 +248,6 @@ pub fn probe_lines(probes: &Probes) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::bench::registration::sample;
 
     #[test]
