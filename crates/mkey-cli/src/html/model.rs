@@ -2,7 +2,7 @@
 
 use super::page::{Item, Page, Plot, Section, Table, TableRow};
 use super::registration;
-use super::svg::{self, Series};
+use super::svg::{self, Dot, Series};
 use crate::model::report::{Coefficients, Model, PageFit, PredictionOutcome};
 use crate::model::text;
 
@@ -20,9 +20,9 @@ pub fn page(model: &Model) -> Page {
     page.sections.push(Section {
         title: "T = T(fixed) + pages x T(page)".to_owned(),
         notes: vec![
-            "Points are medians, with a line up to the 99th percentile. Lines are the formula; \
-             where they are dashed it is stretched beyond what was measured, with the 95 % \
-             interval of a prediction. Both axes are logarithmic."
+            registration::POINTS.to_owned(),
+            "Lines are the formula; where they are dashed it is stretched beyond what was \
+             measured, with the 95 % interval of a prediction."
                 .to_owned(),
         ],
         plots: plots(model),
@@ -96,7 +96,7 @@ fn plots(model: &Model) -> Vec<Plot> {
 
 fn series(model: &Model, fit: &PageFit, colour: usize, deregister: bool) -> Option<Series> {
     let points = registration::points(&model.sweep, &fit.page, deregister);
-    let largest = points.iter().map(|point| point.0).fold(0.0, f64::max);
+    let largest = points.iter().map(|dot| dot.bytes).fold(0.0, f64::max);
     let coefficients = fit.fitted().and_then(|fitted| {
         if deregister { fitted.deregister.as_ref() } else { Some(&fitted.register) }
     });
@@ -130,10 +130,10 @@ fn value(of: &Coefficients, page_bytes: u64, bytes: f64) -> f64 {
 
 /// The formula between the smallest and the largest size, which is bent where axes are
 /// logarithmic.
-fn curve(of: &Coefficients, page_bytes: u64, points: &[(f64, f64, f64)]) -> Vec<(f64, f64)> {
+fn curve(of: &Coefficients, page_bytes: u64, points: &[Dot]) -> Vec<(f64, f64)> {
     const STEPS: u32 = 60;
-    let low = points.iter().map(|p| p.0).fold(f64::INFINITY, f64::min);
-    let high = points.iter().map(|p| p.0).fold(0.0, f64::max);
+    let low = points.iter().map(|dot| dot.bytes).fold(f64::INFINITY, f64::min);
+    let high = points.iter().map(|dot| dot.bytes).fold(0.0, f64::max);
     if !(low > 0.0 && low <= high) {
         return Vec::new();
     }

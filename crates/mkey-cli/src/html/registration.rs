@@ -1,10 +1,14 @@
 //! The page of `mkey bench registration`, and plots of sweeps.
 
 use super::page::{Item, Page, Plot, Section, Table, TableRow};
-use super::svg::{self, Part, Series};
-use crate::bench::registration::report::{Outcome, Row, Sweep, Term};
+use super::svg::{self, Dot, Part, Series};
+use crate::bench::registration::report::{Figures, Outcome, Row, Sweep, Term};
 use crate::bench::registration::text;
 use crate::bench::units::size;
+
+/// How to read points.
+pub const POINTS: &str = "Points are medians, with a line up to the 99th percentile; hollow where the machine was too \
+     busy to measure. Both axes are logarithmic.";
 
 /// The page of a sweep.
 pub fn page(sweep: &Sweep) -> Page {
@@ -42,19 +46,21 @@ pub fn kinds(sweep: &Sweep) -> Vec<&str> {
 }
 
 /// The measured rows of a kind of page.
-fn measured<'a>(
-    sweep: &'a Sweep,
-    kind: &'a str,
-) -> impl Iterator<Item = (&'a Row, &'a crate::bench::registration::report::Figures)> {
+fn measured<'a>(sweep: &'a Sweep, kind: &'a str) -> impl Iterator<Item = (&'a Row, &'a Figures)> {
     let rows = sweep.rows.iter().filter(move |row| row.page == kind);
     rows.filter_map(|row| Some((row, row.figures()?)))
 }
 
 /// A kind's points of registration, or of deregistration.
-pub fn points(sweep: &Sweep, kind: &str, deregister: bool) -> Vec<(f64, f64, f64)> {
-    let point = |(row, figures): (&Row, &crate::bench::registration::report::Figures)| {
+pub fn points(sweep: &Sweep, kind: &str, deregister: bool) -> Vec<Dot> {
+    let point = |(row, figures): (&Row, &Figures)| {
         let summary = if deregister { figures.deregister } else { figures.register };
-        (row.bytes as f64, summary.median_ns, summary.p99_ns)
+        Dot {
+            bytes: row.bytes as f64,
+            median: summary.median_ns,
+            p99: summary.p99_ns,
+            disturbed: figures.disturbed,
+        }
     };
     measured(sweep, kind).map(point).collect()
 }
@@ -68,7 +74,7 @@ fn verb_plots(sweep: &Sweep) -> Vec<Plot> {
                 .enumerate()
                 .map(|(colour, kind)| {
                     let points = points(sweep, kind, deregister);
-                    let line = points.iter().map(|p| (p.0, p.1)).collect();
+                    let line = points.iter().map(|dot| (dot.bytes, dot.median)).collect();
                     let name = format!("{kind} pages");
                     Series { name, colour, points, line, far: Vec::new() }
                 })

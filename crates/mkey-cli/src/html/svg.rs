@@ -9,7 +9,7 @@ pub const COLOURS: usize = 6;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 28.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 
@@ -20,12 +20,25 @@ pub struct Series {
     pub name: String,
     /// Its colour, below [`COLOURS`].
     pub colour: usize,
-    /// Bytes, median and 99th percentile in nanoseconds.
-    pub points: Vec<(f64, f64, f64)>,
+    /// What was measured.
+    pub points: Vec<Dot>,
     /// A line: bytes and nanoseconds.
     pub line: Vec<(f64, f64)>,
     /// A dashed line with a band: bytes, nanoseconds, lower and upper end.
     pub far: Vec<(f64, f64, f64, f64)>,
+}
+
+/// A measured size.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Dot {
+    /// Bytes.
+    pub bytes: f64,
+    /// The median, nanoseconds.
+    pub median: f64,
+    /// The 99th percentile, nanoseconds.
+    pub p99: f64,
+    /// Whether the machine was too busy for it: drawn hollow.
+    pub disturbed: bool,
 }
 
 /// A part of stacked columns.
@@ -149,11 +162,11 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
 /// Times over sizes, both by logarithm. `None` if there is nothing to show.
 pub fn log_log(name: &str, series: &[Series]) -> Option<String> {
     let sizes = series.iter().flat_map(|s| {
-        let points = s.points.iter().map(|p| p.0);
+        let points = s.points.iter().map(|dot| dot.bytes);
         points.chain(s.line.iter().map(|p| p.0)).chain(s.far.iter().map(|p| p.0))
     });
     let times = series.iter().flat_map(|s| {
-        let points = s.points.iter().flat_map(|p| [p.1, p.2]);
+        let points = s.points.iter().flat_map(|dot| [dot.median, dot.p99]);
         points.chain(s.line.iter().map(|p| p.1)).chain(s.far.iter().flat_map(|p| [p.1, p.3]))
     });
     let x = Log::over(sizes, 2.0, LEFT, WIDTH - RIGHT)?;
@@ -193,21 +206,22 @@ fn draw(out: &mut String, s: &Series, x: &Log, y: &Log) {
         let line = path(s.line.iter().map(|p| (x.at(p.0), y.at(p.1))));
         let _ = writeln!(out, "<path d=\"{line}\" class=\"line k{colour}\"/>");
     }
-    for (bytes, median, p99) in &s.points {
+    for Dot { bytes, median, p99, disturbed } in &s.points {
         let at = x.at(*bytes);
         rule(out, at, y.at(*median), at, y.at(*p99), &format!("spread k{colour}"));
-        let told = escape(&format!(
-            "{}, {}: {}, p99 {}",
-            s.name,
-            size(*bytes as u64),
-            time(*median),
-            time(*p99)
-        ));
+        let (class, busy) = if *disturbed {
+            (format!("hollow k{colour}"), ", on a machine too busy for it")
+        } else {
+            (format!("mark f{colour}"), "")
+        };
+        let (of, times) = (size(*bytes as u64), (time(*median), time(*p99)));
+        let told = format!("{}, {of}: {}, p99 {}{busy}", s.name, times.0, times.1);
         let _ = writeln!(
             out,
-            "<circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" class=\"mark f{colour}\">\
-             <title>{told}</title></circle>",
-            y.at(*median)
+            "<circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" class=\"{class}\">\
+             <title>{}</title></circle>",
+            y.at(*median),
+            escape(&told)
         );
     }
 }
@@ -333,7 +347,8 @@ mod tests {
         fn any_values_and_names_make_well_formed_plots(
             name in any::<String>(), values in prop::collection::vec(any::<f64>(), 1..9),
         ) {
-            let points = values.iter().map(|v| (*v, *v, *v)).collect();
+            let dot = |v: &f64| Dot { bytes: *v, median: *v, p99: *v, disturbed: *v > 1.0 };
+            let points = values.iter().map(dot).collect();
             let far = values.iter().map(|v| (*v, *v, *v, *v)).collect();
             let line = values.iter().map(|v| (*v, *v)).collect();
             let series = Series { name: name.clone(), colour: 9, points, line, far };
