@@ -3,6 +3,7 @@
 //! `main` parses the arguments, hands over to the command's module and turns what it
 //! answers into an exit status; it decides nothing else.
 
+mod asan;
 mod audit;
 mod broken;
 mod exit;
@@ -58,6 +59,8 @@ enum Chore {
     Mutants(mutants::Args),
     /// Run the fuzz targets
     Fuzz(fuzz::Args),
+    /// Run the tests of the crates that hand out memory under AddressSanitizer
+    Asan(asan::Args),
     /// Ask whether a dependency has a published advisory
     Audit(audit::Args),
 }
@@ -83,6 +86,7 @@ fn chore(chore: Chore) -> anyhow::Result<Exit> {
         Chore::Perf(args) => perf::run(&workspace, &args),
         Chore::Mutants(args) => mutants::run(&workspace, &args),
         Chore::Fuzz(args) => fuzz::run(&workspace, &args),
+        Chore::Asan(args) => asan::run(&workspace, &args),
         Chore::Audit(args) => audit::run(&workspace, &args),
     }
 }

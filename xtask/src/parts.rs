@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, packages, run, vm};
+use crate::{asan, audit, broken, gates, packages, run, vm};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -57,7 +57,7 @@ pub const PARTS: &[Part] = &[
         name: "rustdoc",
         about: "the documentation builds without a warning",
         work: Work::Checks(&[Step {
-            args: &["doc", "--workspace", "--no-deps"],
+            args: &["doc", "--workspace", "--no-deps", "--all-features"],
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             target: None,
         }]),
@@ -105,6 +105,11 @@ pub const PARTS: &[Part] = &[
         name: "broken",
         about: "without the fence or the scan, loom and the stress test fail",
         work: Work::Call(broken::part),
+    },
+    Part {
+        name: "asan",
+        about: "the crates that hand out memory, under AddressSanitizer",
+        work: Work::Call(asan::part),
     },
     Part {
         name: "gates",

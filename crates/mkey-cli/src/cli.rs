@@ -17,6 +17,7 @@ use std::io::{self, Write};
     after_help = "Examples:
   mkey bench                          what registration costs on this machine
   mkey bench --json - | jq '.rows[]'  the same for programs
+  mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
   mkey model --predict 64GiB          the same as a formula
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
@@ -35,13 +36,13 @@ pub enum Command {
     /// Takes less than a minute. Memory, pages, pinning and copies are this machine's own; the
     /// device is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
-    Bench(bench::args::BenchArgs),
+    Bench(Box<bench::args::BenchArgs>),
     /// Fit what registration costs to a formula, and predict sizes that are not measured
     ///
     /// T = T(fixed) + pages x T(page) for each kind of page, with intervals, what each coefficient
     /// consists of, and how far off it is on sizes left out. Measures a sweep of its own in less
     /// than a minute, or takes one of `mkey bench registration --json`.
-    Model(model::args::ModelArgs),
+    Model(Box<model::args::ModelArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -130,9 +131,15 @@ mod tests {
     #[test]
     fn the_manual_names_commands_and_options() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
-        for word in
-            ["bench", "completions", "command\\-cost", "no\\-reserve", "registration", "predict"]
-        {
+        for word in [
+            "bench",
+            "command\\-cost",
+            "no\\-reserve",
+            "iodepth",
+            "iterations",
+            "registration",
+            "predict",
+        ] {
             assert!(page.contains(word), "{word} missing");
         }
     }
@@ -166,7 +173,13 @@ mod tests {
     fn the_help_of_bench_has_examples() {
         let mut command = Cli::command();
         let bench = command.find_subcommand_mut("bench").unwrap();
-        let help = bench.render_long_help().to_string();
-        assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+        let mut texts = vec![bench.render_long_help().to_string()];
+        for inner in ["storage", "tensor"] {
+            let inner = bench.find_subcommand_mut(inner).unwrap();
+            texts.push(inner.render_long_help().to_string());
+        }
+        for help in texts {
+            assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+        }
     }
 }

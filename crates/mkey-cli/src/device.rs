@@ -38,6 +38,34 @@ pub fn open_software(
     })
 }
 
+/// The software RNIC, opened for the library.
+#[derive(Debug)]
+pub struct Software {
+    /// The library's device.
+    pub device: mkey::Device,
+    /// The same; for questions only.
+    soft: Arc<SoftDevice>,
+}
+
+impl Software {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As [`open_software`].
+    #[allow(unsafe_code)] // The library asks for a promise; it is kept two lines below.
+    pub fn open(pin: PinMode, command_cost: Duration) -> Result<Self, Error> {
+        let soft = open_software(pin, command_cost, false)?;
+        // SAFETY: `soft` is private here, and no method posts work to it.
+        let device = unsafe { mkey::Device::from_soft(Arc::clone(&soft)) };
+        Ok(Self { device, soft })
+    }
+
+    /// The pin mode that held the most spans so far.
+    pub fn pin_mode(&self) -> PinMode {
+        self.soft.pin_mode()
+    }
+}
+
 /// The devices as lines of text.
 pub fn list() -> String {
     LIST.iter().map(|d| format!("  {}  {}\n", d.name, d.what)).collect()

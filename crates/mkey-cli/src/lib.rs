@@ -4,8 +4,10 @@
 //! * [`device`]: the devices that commands can open by name.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
+//! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
+pub mod allocations;
 pub mod bench;
 pub mod cli;
 pub mod device;

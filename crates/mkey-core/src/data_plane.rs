@@ -6,7 +6,8 @@ use crate::work::{Completion, RecvWr, SendWr};
 
 /// A chain of work requests of which some were posted and one was refused (R-ORD-10): those before
 /// it stay posted, those after it were not looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}, after {posted} of the chain were posted")]
 pub struct PostError {
     /// How many of the chain were posted.
     pub posted: usize,

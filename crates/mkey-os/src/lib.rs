@@ -42,6 +42,7 @@
 //!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
+//! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
@@ -83,5 +84,6 @@ pub mod pin;
 pub mod prefault;
 pub mod proc;
 mod spans;
+pub mod system_calls;
 pub mod tracefs;
 pub mod usage;

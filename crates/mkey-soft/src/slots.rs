@@ -41,6 +41,8 @@ impl<T> Slots<T> {
             None => {
                 let index = u32::try_from(self.entries.len()).ok().filter(|&i| i < self.most)?;
                 self.entries.push(Entry { generation: 1, value: None });
+                // Removing allocates nothing.
+                self.free.reserve(self.entries.len());
                 index
             }
         };

@@ -33,7 +33,7 @@ use hub::Subscription;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::error::{Error, Reason};
 use mkey_core::key::Lkey;
-use pages::InPd;
+use pages::{InPd, Registered};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -340,13 +340,16 @@ impl Cached {
         let Self { held, start, len } = self;
         let (used, iova) = (held.used(), IoAddr(start as u64));
         let (lkey, rkey) = used.keys();
-        let rkey = used.span().rights.intersects(mkey_core::rights::Rights::REMOTE).then_some(rkey);
+        let rights = used.span().rights;
+        let rkey = rights.intersects(mkey_core::rights::Rights::REMOTE).then_some(rkey);
+        let pd = held.registration().map(Registered::pd).unwrap_or_default();
         // A registration is never at address 0.
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start));
         let start = start.unwrap_or(NonNull::dangling());
         // SAFETY: the use passes to the hold, and what counts it stays while it is used.
         let hold = unsafe { Hold::from_counted(held.into_counted()) };
-        Slice { start, len, iova, lkey, rkey, private: false, hold }
+        let (private, mapped) = (false, false);
+        Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped, hold }
     }
 }
 

@@ -2,16 +2,16 @@
 
 use crate::device::Device;
 use crate::in_flight::{Ended, InFlight, tell};
+use crate::lease::Lease;
 use crate::pd::Pd;
 use crate::plane::CqPlane;
-use crate::posted::Posted;
 use crate::sync::lock;
 use event_listener::{Event, Listener, listener};
 use mkey_core::device::CqHandle;
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::key::Rkey;
 use mkey_core::work::Completion;
-use smallvec::SmallVec;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -72,6 +72,8 @@ impl Cq {
         match device.plane().cq(handle) {
             Ok(plane) => {
                 let event = device.events().join(handle);
+                #[cfg(feature = "testing")]
+                plane.wakes(&event);
                 let (queues, device) = (Mutex::default(), device.clone());
                 Ok(Self { inner: Arc::new(Inner { plane, handle, event, queues, device }) })
             }
@@ -95,9 +97,16 @@ impl Cq {
     /// # Errors
     /// `CqOverrun`: completions are lost.
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        let mut news = News::take();
+        let shown = self.poll_with(&mut news, into);
+        news.keep();
+        shown
+    }
+
+    fn poll_with(&self, news: &mut News, into: &mut [Completion]) -> Result<usize> {
         let mut shown = 0;
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
-            let mut news = News::default();
+            let asked = room.len();
             let queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
                 Ok(polled) => polled,
@@ -105,10 +114,11 @@ impl Cq {
                 Err(_) if shown > 0 => 0,
                 Err(error) => return Err(error),
             };
-            shown += queues.sort_out(room, polled, &mut news);
+            shown += queues.sort_out(room, polled, news);
             drop(queues);
             news.tell();
-            if polled == 0 {
+            // There were no more.
+            if polled < asked {
                 break;
             }
         }
@@ -121,15 +131,25 @@ impl Cq {
     /// # Errors
     /// `CqOverrun`; `System` where no thread for events could be started.
     pub fn wait(&self, into: &mut [Completion], timeout: Duration) -> Result<usize> {
-        let end = Instant::now().checked_add(timeout);
+        self.wait_or(into, Instant::now().checked_add(timeout), &|| false)
+    }
+
+    /// As [`Cq::wait`], until `end`, and not longer than until `over`, which completions that are
+    /// not shown may bring about.
+    pub(crate) fn wait_or(
+        &self,
+        into: &mut [Completion],
+        end: Option<Instant>,
+        over: &dyn Fn() -> bool,
+    ) -> Result<usize> {
         loop {
             let taken = self.poll(into)?;
-            if taken > 0 || into.is_empty() {
+            if taken > 0 || into.is_empty() || over() {
                 return Ok(taken);
             }
             listener!(self.inner.event => listener);
             let taken = self.arm(into)?;
-            if taken > 0 {
+            if taken > 0 || over() {
                 return Ok(taken);
             }
             match end {
@@ -205,7 +225,7 @@ impl Queues {
             let id = queue.end(number, completion.status, &mut news.ended);
             drop(queue);
             if let Some(key) = completion.invalidated {
-                news.invalidated.extend(joined.pd.remotes().find(key).map(|posted| (posted, key)));
+                news.invalidated.extend(joined.pd.remotes().find(key).map(|lease| (lease, key)));
             }
             if let Some((id, place)) = id.zip(room.get_mut(shown)) {
                 completion.wr_id = id;
@@ -223,19 +243,36 @@ impl Queues {
 }
 
 /// What polling found out, to be told when no lock is held.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct News {
     ended: Ended,
-    invalidated: SmallVec<[(Arc<dyn Posted>, Rkey); 2]>,
+    invalidated: Vec<(Arc<Lease>, Rkey)>,
 }
 
 impl News {
-    fn tell(mut self) {
+    fn tell(&mut self) {
         tell(&mut self.ended);
-        for (posted, key) in self.invalidated {
-            posted.invalidated(key);
+        for (lease, key) in self.invalidated.drain(..) {
+            lease.invalidated(key);
         }
     }
+
+    /// With the room of the thread's earlier polls, so that polling allocates nothing after a
+    /// while, however much ends at a time.
+    fn take() -> Self {
+        // A thread that is ending has none.
+        ROOM.try_with(Cell::take).unwrap_or_default()
+    }
+
+    /// Leaves the room for the thread's next poll.
+    fn keep(self) {
+        let _ = ROOM.try_with(|room| room.set(self));
+    }
+}
+
+thread_local! {
+    static ROOM: Cell<News> =
+        const { Cell::new(News { ended: Vec::new(), invalidated: Vec::new() }) };
 }
 
 impl Ticket {

@@ -7,7 +7,10 @@
 //!   registered. [`Slice`]: part of it, as work requests name it; [`Local`]: a slice borrowed as
 //!   bytes, while nobody else can reach it.
 //! * [`Access`], [`PeerAccess`]: rights that can not be wrong. [`RemoteKey`]: what a peer gets.
+//! * [`Grant`]: one slice, open to one peer for a while. [`FastMrPool`]: scattered slices under one
+//!   key, without a registration.
 //! * [`Work`], [`Recv`]: work requests, which keep what they name until their completion is seen.
+//! * `testing` (feature of that name): what programs test their own use of all this with.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
@@ -17,25 +20,35 @@ mod cache;
 mod cq;
 mod device;
 mod events;
+mod fast_mr;
 mod fences;
+mod grant;
 mod in_flight;
 mod keep;
+mod lease;
 mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mr;
 mod pd;
 mod plane;
 mod pool;
-mod posted;
 mod qp;
 mod remote;
 mod slice;
+mod stats;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod work;
 
 pub use access::{Access, PeerAccess};
 pub use cache::{Cache, CacheBuilder, CacheError, CacheStats, Cached, Invalidation};
 pub use cq::Cq;
 pub use device::{Device, DeviceStats};
+pub use fast_mr::{FastMapping, FastMrPool, FastMrPoolBuilder, FastMrStats, gather, scatter};
+pub use grant::{Ending, Grant, GrantOptions, GrantPolicy, GrantStats, Grants};
+pub use lease::Ended;
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
 pub use mr::{Mr, MrBuilder};
 pub use pd::Pd;
@@ -43,12 +56,13 @@ pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage
 pub use qp::{Endpoint, Qp, QpBuilder};
 pub use remote::RemoteKey;
 pub use slice::{Local, Slice};
+pub use stats::Stats;
 pub use work::{Recv, Work};
 
 pub use mkey_core::address::{HostAddr, IoAddr};
 pub use mkey_core::data_plane::PostError;
 pub use mkey_core::device::{Advice, Capabilities, OdpStats, PortInfo};
-pub use mkey_core::error::{Code, Error, Reason, Result};
+pub use mkey_core::error::{Code, Error, Object, Reason, Result};
 pub use mkey_core::key::{Key, Lkey, Rkey};
 pub use mkey_core::queue_pair::{QpKind, QpState};
 pub use mkey_core::rights::Rights;

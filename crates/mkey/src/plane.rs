@@ -3,7 +3,11 @@
 #[cfg(not(feature = "soft"))]
 compile_error!("mkey needs a device: enable the feature `soft`");
 
+#[cfg(feature = "testing")]
+use crate::testing::{Faults, FaultyCq, FaultyQp};
 use mkey_core::data_plane::{CompletionQueue, DataPlane, PostError, QueuePair};
+#[cfg(feature = "testing")]
+use mkey_core::device::Device;
 use mkey_core::device::{CqHandle, QpHandle};
 use mkey_core::error::Result;
 use mkey_core::work::{Completion, RecvWr, SendWr};
@@ -14,30 +18,55 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) enum Plane {
     Soft(Arc<SoftDevice>),
+    /// One of the others, its control plane, and what goes wrong on it.
+    #[cfg(feature = "testing")]
+    Faulty(Box<Plane>, Arc<dyn Device>, Faults),
 }
 
 /// A queue pair of it.
 #[derive(Debug)]
 pub(crate) enum QpPlane {
     Soft(SoftQp),
+    #[cfg(feature = "testing")]
+    Faulty(Box<FaultyQp>),
 }
 
 /// A completion queue of it.
 #[derive(Debug)]
 pub(crate) enum CqPlane {
     Soft(SoftCq),
+    #[cfg(feature = "testing")]
+    Faulty(Arc<FaultyCq>),
 }
 
 impl Plane {
     pub(crate) fn qp(&self, qp: QpHandle) -> Result<QpPlane> {
         match self {
             Self::Soft(device) => device.qp(qp).map(QpPlane::Soft),
+            #[cfg(feature = "testing")]
+            Self::Faulty(plane, control, faults) => {
+                let faulty = FaultyQp::new(plane.qp(qp)?, qp, control, faults);
+                Ok(QpPlane::Faulty(Box::new(faulty)))
+            }
         }
     }
 
     pub(crate) fn cq(&self, cq: CqHandle) -> Result<CqPlane> {
         match self {
             Self::Soft(device) => device.cq(cq).map(CqPlane::Soft),
+            #[cfg(feature = "testing")]
+            Self::Faulty(plane, control, faults) => {
+                Ok(CqPlane::Faulty(FaultyCq::new(plane.cq(cq)?, plane, control, faults)))
+            }
+        }
+    }
+
+    /// The device's time.
+    #[cfg(feature = "testing")]
+    pub(crate) fn now(&self) -> std::time::Duration {
+        match self {
+            Self::Soft(device) => device.now(),
+            Self::Faulty(plane, ..) => plane.now(),
         }
     }
 }
@@ -47,6 +76,8 @@ impl QpPlane {
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> std::result::Result<(), PostError> {
         match self {
             Self::Soft(qp) => qp.post_send(chain),
+            #[cfg(feature = "testing")]
+            Self::Faulty(qp) => qp.post_send(chain),
         }
     }
 
@@ -54,6 +85,8 @@ impl QpPlane {
     pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> std::result::Result<(), PostError> {
         match self {
             Self::Soft(qp) => qp.post_recv(chain),
+            #[cfg(feature = "testing")]
+            Self::Faulty(qp) => qp.post_recv(chain),
         }
     }
 }
@@ -63,12 +96,24 @@ impl CqPlane {
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         match self {
             Self::Soft(cq) => cq.poll(into),
+            #[cfg(feature = "testing")]
+            Self::Faulty(cq) => cq.poll(into),
+        }
+    }
+
+    /// Who waits hears also of completions that the device makes no event for.
+    #[cfg(feature = "testing")]
+    pub(crate) fn wakes(&self, event: &Arc<event_listener::Event>) {
+        if let Self::Faulty(cq) = self {
+            cq.wakes(event);
         }
     }
 
     pub(crate) fn request_notify(&self, solicited_only: bool) -> Result<()> {
         match self {
             Self::Soft(cq) => cq.request_notify(solicited_only),
+            #[cfg(feature = "testing")]
+            Self::Faulty(cq) => cq.request_notify(solicited_only),
         }
     }
 }

@@ -171,3 +171,19 @@ fn flushed_work_comes_back_under_its_own_ids() {
         assert_eq!((flushed.wr_id, flushed.status), (id, WcStatus::WrFlushErr));
     }
 }
+
+#[test]
+fn promise_3_only_an_exposed_slice_has_a_remote_key() {
+    let (a, b) = pair();
+    let local = Mr::new(&b.pd, Region::new(4096).expect("memory")).expect("mr");
+    let refused = local.whole().remote_key().expect_err("local-only");
+    assert!(matches!(refused.reason, Reason::RightMissing { .. }), "{refused:?}");
+    let exposed = Mr::builder(&b.pd).remote_write();
+    let exposed = exposed.register(Region::new(4096).expect("memory")).expect("mr");
+    let slice = exposed.slice(64..96).expect("within");
+    let key = slice.remote_key().expect("exposed");
+    assert_eq!(Ok(key), exposed.remote_key(64..96));
+    a.qp.post(&[Work::write_inline(b"here", key).id(1)]).expect("posted");
+    assert_eq!(one(&a.cq).status, WcStatus::Success);
+    assert_eq!(slice.to_vec().expect("mapped").get(..4), Some(&b"here"[..]));
+}

@@ -1,6 +1,8 @@
 //! The arguments of `mkey bench`.
 
 use super::registration::args::RegistrationArgs;
+use super::storage::args::StorageArgs;
+use super::tensor::args::TensorArgs;
 use crate::device;
 use clap::{Args, Subcommand, ValueEnum};
 use mkey_soft::PinMode;
@@ -20,6 +22,8 @@ use std::time::Duration;
   mkey bench --memory 64MiB --time 5s  a quick look
   mkey bench --html run.html      the tables, and a page with plots to show
   mkey bench registration         what registering costs by size and page
+  mkey bench storage --bs 4k,128k what a storage target's I/O costs, in fio's words
+  mkey bench tensor               what registering large buffers costs that are pushed to a peer
   mkey bench | less -S            on a terminal of less than 120 columns"
 )]
 pub struct BenchArgs {
@@ -74,7 +78,19 @@ pub enum BenchCommand {
     /// A sweep over sizes on each kind of page, with the device's own terms where it can tell
     /// them, and with --stages the kernel's. Huge pages are reserved where the user may, and given
     /// back at the end, also after Ctrl-C.
-    Registration(RegistrationArgs),
+    Registration(Box<RegistrationArgs>),
+    /// Measure what a storage target's I/O costs by each strategy, in fio's words
+    ///
+    /// An initiator asks, a target moves the data by RDMA between its disk in memory and the
+    /// initiator's buffer, both in this process over the software RNIC: no NIC is needed and no
+    /// figure is that of a NIC. Every I/O is checked.
+    Storage(Box<StorageArgs>),
+    /// Measure the share of registration when large buffers are pushed again and again
+    ///
+    /// Buffers are pushed to a peer by RDMA WRITE, cold and warm, both in this process over the
+    /// software RNIC: no NIC is needed and no figure is that of a NIC. Huge pages are reserved where
+    /// the user may, and given back at the end, also after Ctrl-C.
+    Tensor(Box<TensorArgs>),
 }
 
 /// How pages of registered memory are held in place.

@@ -7,6 +7,7 @@
 //! * [`report`]: the figures; [`mechanisms`] and [`claims`] are made from them. [`text`] and
 //!   [`table`] print them, [`export`] writes JSON and CSV; [`facts`]: what they were taken on.
 //! * [`registration`]: `mkey bench registration`.
+//! * [`storage`]: `mkey bench storage`; [`tensor`]: `mkey bench tensor`.
 
 pub mod arena;
 pub mod args;
@@ -30,7 +31,9 @@ pub mod rows;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod stop;
+pub mod storage;
 pub mod table;
+pub mod tensor;
 pub mod text;
 pub mod units;
 
@@ -62,6 +65,8 @@ const WORKING_SET: u64 = 8 << 20;
 pub fn run(args: &BenchArgs) -> Result<(), End> {
     match &args.command {
         Some(args::BenchCommand::Registration(args)) => registration::run(args),
+        Some(args::BenchCommand::Storage(args)) => storage::run(args),
+        Some(args::BenchCommand::Tensor(args)) => tensor::run(args),
         None => strategies(args),
     }
 }
