@@ -55,9 +55,9 @@ impl<'a> Work<'a> {
         Self { id: 0, op, data, flags, dest: None, remote: None, own: None, idle: false }
     }
 
-    /// SEND.
-    pub fn send(from: &'a [Slice]) -> Self {
-        Self::new(SendOp::Send, Data::Slices(from))
+    /// SEND of a slice, or of several one after the other.
+    pub fn send(from: &'a (impl AsRef<[Slice]> + ?Sized)) -> Self {
+        Self::new(SendOp::Send, Data::Slices(from.as_ref()))
     }
 
     /// SEND of bytes that are copied at posting, not registered: up to the queue pair's
@@ -85,9 +85,9 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// RDMA WRITE.
-    pub fn write(from: &'a [Slice], to: RemoteKey) -> Self {
-        let work = Self::new(SendOp::Write(to.remote()), Data::Slices(from));
+    /// RDMA WRITE of a slice, or of several one after the other.
+    pub fn write(from: &'a (impl AsRef<[Slice]> + ?Sized), to: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Write(to.remote()), Data::Slices(from.as_ref()));
         Self { remote: Some(to), ..work }
     }
 
@@ -97,9 +97,9 @@ impl<'a> Work<'a> {
         Self { remote: Some(to), ..work }
     }
 
-    /// RDMA READ.
-    pub fn read(into: &'a [Slice], from: RemoteKey) -> Self {
-        let work = Self::new(SendOp::Read(from.remote()), Data::Slices(into));
+    /// RDMA READ of all of the slices' bytes, into one or several.
+    pub fn read(into: &'a (impl AsRef<[Slice]> + ?Sized), from: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Read(from.remote()), Data::Slices(into.as_ref()));
         Self { remote: Some(from), ..work }
     }
 
@@ -192,9 +192,9 @@ pub struct Recv<'a> {
 }
 
 impl<'a> Recv<'a> {
-    /// A message may land here, in this order.
-    pub fn new(into: &'a [Slice]) -> Self {
-        Self { id: 0, into }
+    /// A message may land in this slice, or in these, in their order.
+    pub fn new(into: &'a (impl AsRef<[Slice]> + ?Sized)) -> Self {
+        Self { id: 0, into: into.as_ref() }
     }
 
     /// Comes back in the completion.
