@@ -2,7 +2,7 @@
 
 mod peers;
 
-use mkey::{Error, Mr, Reason, Recv, Region, WcStatus, Work};
+use mkey::{Device, Error, Mr, Pd, Reason, Recv, Region, SoftOptions, WcStatus, Work};
 use peers::{LONG, SHORT, pair};
 
 #[test]
@@ -52,4 +52,36 @@ fn a_refused_post_is_an_error_like_others() {
     assert_eq!(refused.to_string(), format!("{}, after 0 of the chain were posted", refused.error));
     let error = Error::from(refused);
     assert!(matches!(error.reason, Reason::TooMuchInline { given: 4096, .. }), "{error}");
+}
+
+#[test]
+fn promise_9_errors_of_pools_and_caches_are_those_of_verbs() {
+    let device = Device::soft(SoftOptions::default()).expect("device");
+    let pd = Pd::new(&device).expect("pd");
+    let pool = mkey::Pool::new(&pd, &mkey::PoolOptions::default().slab(1 << 20).ceiling(1 << 20));
+    let pool = pool.expect("pool");
+    let all = pool.alloc(1 << 20).expect("all of it");
+    let full = pool.alloc(4096).expect_err("full");
+    assert_eq!((full.code().to_string().as_str(), full.errno()), ("MK0028", 12));
+    let error = mkey::Error::from(full);
+    assert_eq!(error.verb, "pool_alloc");
+    assert!(error.to_string().contains("4096 bytes asked, 0 free"), "{error}");
+    drop(all);
+    let cache = mkey::Cache::builder(&pd).max_bytes(4096).build().expect("cache");
+    let bytes = vec![0u8; 3 * 4096];
+    // SAFETY: the vector lives on, and nothing is posted.
+    let error = unsafe { cache.get(bytes.as_ptr(), bytes.len(), mkey::Access::local_read()) };
+    let error = mkey::Error::from(error.expect_err("too much"));
+    assert_eq!((error.verb, error.code().to_string().as_str()), ("cache_get", "MK0028"));
+}
+
+#[test]
+fn a_failed_completion_tells_why() {
+    let pair = mkey::testing::Pair::new().expect("pair");
+    let mr = Mr::builder(&pair.b.pd).remote_read();
+    let mr = mr.register(Region::new(4096).expect("memory")).expect("mr");
+    let key = mr.remote_key(..).expect("exposed");
+    pair.a.qp.post(&[Work::write_inline(b"no", key)]).expect("posted");
+    let error = pair.a.device.check(pair.next(&pair.a)).expect_err("read-only");
+    assert!(error.to_string().contains("remote write wanted"), "{error}");
 }
