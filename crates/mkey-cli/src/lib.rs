@@ -3,6 +3,7 @@
 //! * [`cli`]: the arguments. [`exit`]: how a run may end, and with which code.
 //! * [`device`]: the devices that commands can open by name.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
+//! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
 //! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
@@ -11,6 +12,8 @@ pub mod bench;
 pub mod cli;
 pub mod device;
 pub mod exit;
+pub mod html;
+pub mod model;
 
 use clap::Parser;
 use std::ffi::OsString;

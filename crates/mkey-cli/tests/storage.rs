@@ -76,13 +76,8 @@ fn a_registration_for_each_io_is_one_and_the_others_have_none() {
     for id in ["static", "cache", "bounce", "frmr", "grant"] {
         assert_eq!(measured(&report, id, 4096).registrations, 0, "{id}");
     }
-    for id in ["static", "cache", "bounce"] {
+    for id in ["static", "cache", "bounce", "frmr", "grant"] {
         assert_eq!(measured(&report, id, 4096).allocations, Some(0), "{id}");
-    }
-    for id in ["frmr", "grant"] {
-        // Once in 255 uses an object is renewed, for which the device's tables may grow.
-        let figures = measured(&report, id, 4096);
-        assert!(figures.allocations.unwrap() <= figures.ios / 255, "{id} {figures:?}");
     }
     assert!(calls(measured(&report, "mr-per-io", 4096)) > 0, "pinning takes system calls");
     for id in ["static", "cache", "bounce", "frmr", "grant"] {

@@ -15,6 +15,13 @@ pub struct PostError {
     pub error: Error,
 }
 
+/// Why, without how many: for who posts one, or gives up.
+impl From<PostError> for Error {
+    fn from(refused: PostError) -> Self {
+        refused.error
+    }
+}
+
 /// A queue pair's data plane. Any thread may post; one post is one critical section.
 pub trait QueuePair: Send + Sync {
     /// Posts a chain to the send queue.

@@ -306,7 +306,7 @@ pub enum Reason {
         /// What has ended.
         what: &'static str,
     },
-    /// A work request of the library's own failed.
+    /// A work request failed.
     #[error("{what} failed: {status}")]
     WorkFailed {
         /// What it was to do.

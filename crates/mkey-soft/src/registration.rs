@@ -405,6 +405,13 @@ impl Registrations {
         self.command();
         let index = rkey.0.index();
         let mut windows = lock(&self.windows);
+        // More than ever before: half of it stays empty, so that freeing and allocating in turn
+        // never makes it grow.
+        let windows = &mut *windows;
+        let count = windows.by_index.len() + 1;
+        if count > windows.slots.most_ever() {
+            windows.by_index.reserve(count);
+        }
         windows.by_index.insert(index, (kind, pd.id()));
         let handle = windows.slots.insert(Window { id, pd, index });
         let handle = handle.ok_or_else(|| full(u64::from(u32::MAX)))?;

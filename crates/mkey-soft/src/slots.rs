@@ -57,6 +57,11 @@ impl<T> Slots<T> {
         self.insert_with(|handle| (value, handle))
     }
 
+    /// How many objects there have been at a time.
+    pub(crate) fn most_ever(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The object with this handle.
     pub(crate) fn get(&self, handle: u64) -> Option<&T> {
         let (generation, index) = split(handle);

@@ -134,6 +134,16 @@ impl Cq {
         self.wait_or(into, Instant::now().checked_add(timeout), &|| false)
     }
 
+    /// The next completion, if there is one within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Cq::wait`].
+    pub fn next(&self, timeout: Duration) -> Result<Option<Completion>> {
+        let mut one = [Completion::BLANK];
+        let taken = self.wait(&mut one, timeout)?;
+        Ok(one.first().copied().filter(|_| taken > 0))
+    }
+
     /// As [`Cq::wait`], until `end`, and not longer than until `over`, which completions that are
     /// not shown may bring about.
     pub(crate) fn wait_or(
@@ -178,6 +188,17 @@ impl Cq {
             }
             listener.await;
         }
+    }
+
+    /// The next completion. Any async runtime will do. A future that is dropped loses none.
+    ///
+    /// # Errors
+    /// As [`Cq::wait`].
+    pub async fn next_async(&self) -> Result<Completion> {
+        let mut one = [Completion::BLANK];
+        self.completions(&mut one).await?;
+        let [one] = one;
+        Ok(one)
     }
 
     /// Asks for an event, and polls once more: what came before the asking makes none.

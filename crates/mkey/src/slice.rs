@@ -119,6 +119,16 @@ impl Slice {
         done.map_err(|_| self.gone("read", offset, into.len()))
     }
 
+    /// `N` bytes from `offset` on, copied out.
+    ///
+    /// # Errors
+    /// As [`Slice::read`].
+    pub fn read_array<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Copies bytes in, from `offset` on, in ascending order.
     ///
     /// # Errors
@@ -236,6 +246,13 @@ impl Slice {
         let start = HostAddr(self.start.as_ptr().addr().wrapping_add(offset) as u64);
         let reason = Reason::NotMapped { range: HostRange { start, len: len as u64 } };
         Error::new(verb, format_args!("{len} bytes at {offset} of {}", self.len), reason)
+    }
+}
+
+/// So that work requests take one slice as they take several.
+impl AsRef<[Slice]> for Slice {
+    fn as_ref(&self) -> &[Slice] {
+        std::slice::from_ref(self)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The arguments of `mkey bench`.
 
+use super::registration::args::RegistrationArgs;
 use super::storage::args::StorageArgs;
 use super::tensor::args::TensorArgs;
 use crate::device;
@@ -19,6 +20,8 @@ use std::time::Duration;
   mkey bench --json run.json      the tables, and all figures in a file
   mkey bench --csv - > run.csv    one line a row, nothing else on standard output
   mkey bench --memory 64MiB --time 5s  a quick look
+  mkey bench --html run.html      the tables, and a page with plots to show
+  mkey bench registration         what registering costs by size and page
   mkey bench storage --bs 4k,128k what a storage target's I/O costs, in fio's words
   mkey bench tensor               what registering large buffers costs that are pushed to a peer
   mkey bench | less -S            on a terminal of less than 120 columns"
@@ -61,11 +64,21 @@ pub struct BenchArgs {
     /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+
+    /// Write a page with tables and plots to FILE
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// What else can be measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Measure what registering and deregistering cost, by size and page
+    ///
+    /// A sweep over sizes on each kind of page, with the device's own terms where it can tell
+    /// them, and with --stages the kernel's. Huge pages are reserved where the user may, and given
+    /// back at the end, also after Ctrl-C.
+    Registration(Box<RegistrationArgs>),
     /// Measure what a storage target's I/O costs by each strategy, in fio's words
     ///
     /// An initiator asks, a target moves the data by RDMA between its disk in memory and the
@@ -123,7 +136,8 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+/// The time of a measurement.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < Duration::from_millis(100) || time > Duration::from_secs(24 * 3600) {
         return Err("between 100ms and 1day, please".to_owned());

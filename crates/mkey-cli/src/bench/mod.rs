@@ -2,10 +2,11 @@
 //!
 //! * [`args`]: what is asked. [`memory`]: how much fits. [`mend`]: what is not allowed here, and
 //!   the command that would allow it.
-//! * [`measure`]: samples, batches, budgets. [`arena`]: memory; [`link`]: the two queue pairs;
+//! * [`measure`]: samples, batches, budgets. [`arena`]: memory, [`populate`] brings it in; [`link`]: the two queue pairs;
 //!   [`rows`]: one strategy each.
 //! * [`report`]: the figures; [`mechanisms`] and [`claims`] are made from them. [`text`] and
 //!   [`table`] print them, [`export`] writes JSON and CSV; [`facts`]: what they were taken on.
+//! * [`registration`]: `mkey bench registration`.
 //! * [`storage`]: `mkey bench storage`; [`tensor`]: `mkey bench tensor`.
 
 pub mod arena;
@@ -22,7 +23,9 @@ pub mod mechanisms;
 pub mod memory;
 pub mod mend;
 pub mod plan;
+pub mod populate;
 pub mod progress;
+pub mod registration;
 pub mod report;
 pub mod rows;
 #[cfg(test)]
@@ -36,6 +39,7 @@ pub mod units;
 
 use crate::device;
 use crate::exit::End;
+use crate::html;
 use arena::Arena;
 use args::BenchArgs;
 use error::RowError;
@@ -60,16 +64,18 @@ const WORKING_SET: u64 = 8 << 20;
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &BenchArgs) -> Result<(), End> {
     match &args.command {
+        Some(args::BenchCommand::Registration(args)) => registration::run(args),
         Some(args::BenchCommand::Storage(args)) => storage::run(args),
         Some(args::BenchCommand::Tensor(args)) => tensor::run(args),
-        None => registration(args),
+        None => strategies(args),
     }
 }
 
 /// The bench without a further word.
-fn registration(args: &BenchArgs) -> Result<(), End> {
+fn strategies(args: &BenchArgs) -> Result<(), End> {
     check_device(&args.device)?;
     check_outputs(&args.json, &args.csv)?;
+    html::check(&args.html)?;
     let stop = stop::Stop::on_signals().map_err(End::failed)?;
     let device =
         device::open_software(args.pin.mode(), args.command_cost, true).map_err(End::failed)?;
@@ -81,6 +87,7 @@ fn registration(args: &BenchArgs) -> Result<(), End> {
     // What was asked for may have been refused: known only after the registrations.
     device.pin_mode().name().clone_into(&mut report.device.pin);
     let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
+    html::write(&args.html, || html::bench::page(&report))?;
     output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
     if report.rows.iter().all(|row| row.figures().is_none()) {
         return Err(End::failed("not one row could be measured"));
@@ -97,7 +104,7 @@ fn check_device(name: &str) -> Result<(), End> {
 }
 
 /// Writes what was asked for: JSON, CSV, and the tables unless one of these is standard output.
-fn output(
+pub(crate) fn output(
     json: &Option<PathBuf>,
     csv: &Option<PathBuf>,
     report: &impl Serialize,
@@ -117,7 +124,7 @@ fn output(
 }
 
 /// Refuses what could not be written after the measurement.
-fn check_outputs(json: &Option<PathBuf>, csv: &Option<PathBuf>) -> Result<(), End> {
+pub(crate) fn check_outputs(json: &Option<PathBuf>, csv: &Option<PathBuf>) -> Result<(), End> {
     let outputs = [json, csv].into_iter().flatten();
     let (to_stdout, files): (Vec<_>, Vec<_>) = outputs.partition(|path| export::is_stdout(path));
     if to_stdout.len() > 1 {
@@ -131,7 +138,7 @@ fn check_outputs(json: &Option<PathBuf>, csv: &Option<PathBuf>) -> Result<(), En
 
 /// Whether a file could be written. One that is there stays as it is, and none is left behind: an
 /// interrupted run has no report.
-fn check_output(path: &Path) -> io::Result<()> {
+pub(crate) fn check_output(path: &Path) -> io::Result<()> {
     match OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         opened => return opened.map(drop),

@@ -111,39 +111,28 @@ fn name_cells(row: &Row) -> Vec<String> {
     vec![row.strategy.clone(), row.page.clone()]
 }
 
-fn strategies(report: &Report) -> String {
+/// The first table: the heads of its columns, two lines each, and the cells of its rows; those of a
+/// row that was not measured end with its name.
+pub fn strategy_rows(report: &Report) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let simulated = report.command_cost_ns > 0;
-    let right = |head| (head, Side::Right, None);
-    let mut columns = vec![
-        ("\nstrategy", Side::Left, None),
-        ("\npage", Side::Left, None),
-        right("register\nprefault"),
-        right("\npin"),
-        right("\ntable"),
-    ];
+    let mut heads = vec!["\nstrategy", "\npage", "register\nprefault", "\npin", "\ntable"];
     if simulated {
-        columns.push(right("\ncommand"));
+        heads.push("\ncommand");
     }
-    columns.extend([
-        right("\ntotal"),
-        right("de-\nregister"),
-        right("map I/O\np50"),
-        right("\np99"),
-        right("of bare\ncopy"),
-        right("CPU\nper I/O"),
+    heads.extend([
+        "\ntotal",
+        "de-\nregister",
+        "map I/O\np50",
+        "\np99",
+        "of bare\ncopy",
+        "CPU\nper I/O",
     ]);
     if simulated {
-        columns.push(("\nmark", Side::Left, None));
+        heads.push("\nmark");
     }
-    let line = |row: &Row| {
+    let cells = |row: &Row| {
         let mut cells = name_cells(row);
-        let figures = match &row.outcome {
-            Outcome::NotMeasured(missing) => {
-                let why = format!("not measured: {}", missing.what);
-                return Line::Text(cells, why, missing.command.clone());
-            }
-            Outcome::Measured(figures) => figures,
-        };
+        let Some(figures) = row.figures() else { return cells };
         let register = figures.register;
         cells.push(median(register.and_then(|r| r.prefault)));
         cells.push(median(register.and_then(|r| r.pin)));
@@ -161,14 +150,32 @@ fn strategies(report: &Report) -> String {
         if simulated {
             cells.push(if row.simulated { "simulated" } else { "" }.to_owned());
         }
-        Line::Cells(cells)
+        cells
     };
-    let lines: Vec<Line> = report.rows.iter().map(line).collect();
+    (heads, report.rows.iter().map(cells).collect())
+}
+
+fn strategies(report: &Report) -> String {
+    let (heads, rows) = strategy_rows(report);
+    let side = |n: usize, head: &str| match (n, head) {
+        (0 | 1, _) | (_, "\nmark") => Side::Left,
+        _ => Side::Right,
+    };
+    let columns: Vec<_> =
+        heads.iter().enumerate().map(|(n, head)| (*head, side(n, head), None)).collect();
+    let line = |(cells, row): (Vec<String>, &Row)| match &row.outcome {
+        Outcome::Measured(_) => Line::Cells(cells),
+        Outcome::NotMeasured(missing) => {
+            let why = format!("not measured: {}", missing.what);
+            Line::Text(cells, why, missing.command.clone())
+        }
+    };
+    let lines: Vec<Line> = rows.into_iter().zip(&report.rows).map(line).collect();
     render(&columns, &lines)
 }
 
-/// How to read the first table.
-fn reading(report: &Report) -> String {
+/// How to read the first table, a paragraph each.
+pub fn reading_lines(report: &Report) -> Vec<String> {
     let bare = bare_copies(report);
     let mut texts = vec![
         "register: medians. prefault brings the pages in (the first time warms up and is not \
@@ -193,8 +200,12 @@ fn reading(report: &Report) -> String {
             texts.push(format!("  {}: {map_is}", row.strategy));
         }
     }
+    texts
+}
+
+fn reading(report: &Report) -> String {
     let wrap = |text: &String| textwrap::wrap(text, WIDTH).join("\n") + "\n";
-    texts.iter().map(wrap).collect()
+    reading_lines(report).iter().map(wrap).collect()
 }
 
 /// How fast the bare copy was: the median of the rows, and the rows that had a much slower or
