@@ -102,8 +102,26 @@ pub const PARTS: &[Part] = &[
         ])]),
     },
     Part {
+        name: "soak",
+        about: "random servers and clients on a device that fails; every use of memory checked",
+        work: Work::Tests(&[Step {
+            args: &[
+                "test",
+                "--release",
+                "--package",
+                "mkey",
+                "--test",
+                "soak",
+                "--",
+                "--nocapture",
+            ],
+            env: &[("MKEY_SOAK_SECONDS", "30")],
+            target: None,
+        }]),
+    },
+    Part {
         name: "broken",
-        about: "without the fence or the scan, loom and the stress test fail",
+        about: "with a protection taken out, the tests that watch over it fail",
         work: Work::Call(broken::part),
     },
     Part {
