@@ -100,6 +100,7 @@ pub(crate) async fn main() -> Result<()> {
     }
     let stats = pool.stats();
     println!("{served} messages of {CLIENTS} clients came back");
-    println!("{} reply buffers at most, {} waits", stats.high_water / SIZE as u64, stats.waits);
+    let most = stats.high_water_bytes / SIZE as u64;
+    println!("{most} reply buffers at most, {} waits", stats.waits);
     Ok(())
 }

@@ -79,7 +79,7 @@ pub(crate) fn main() -> Result<()> {
         "{} pushes: {} registrations, {} found, {} left",
         stats.gets,
         stats.registrations,
-        stats.hits_fast + stats.hits_slow,
+        stats.fast_hits + stats.slow_hits,
         stats.registered,
     );
     Ok(())

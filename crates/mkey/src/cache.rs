@@ -101,6 +101,7 @@ pub struct Cache {
 
 /// How to build a [`Cache`].
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct CacheBuilder<'a> {
     pd: &'a Pd,
     invalidation: Invalidation,

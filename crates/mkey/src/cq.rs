@@ -175,7 +175,7 @@ impl Cq {
     ///
     /// # Errors
     /// As [`Cq::wait`].
-    pub async fn completions(&self, into: &mut [Completion]) -> Result<usize> {
+    pub async fn wait_async(&self, into: &mut [Completion]) -> Result<usize> {
         loop {
             let taken = self.poll(into)?;
             if taken > 0 || into.is_empty() {
@@ -196,7 +196,7 @@ impl Cq {
     /// As [`Cq::wait`].
     pub async fn next_async(&self) -> Result<Completion> {
         let mut one = [Completion::BLANK];
-        self.completions(&mut one).await?;
+        self.wait_async(&mut one).await?;
         let [one] = one;
         Ok(one)
     }

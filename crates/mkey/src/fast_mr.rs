@@ -308,6 +308,7 @@ impl FastMapping {
 
 /// How to make a pool of fast registrations.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct FastMrPoolBuilder<'a> {
     pd: &'a Pd,
     entries: u32,

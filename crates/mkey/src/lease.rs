@@ -15,8 +15,8 @@
 //!   ends in `lost`: the object is freed, which ends its grant for certain, and only then are the
 //!   slices let go. It is not used again, since work of its past may still be in some queue.
 //! * An object has one handle. It is idle again when that is gone *and* its end is confirmed.
-//! * A variant of a key is given out once, whether it is posted or not: after [`MOST_USES`] the object is freed and another allocated
-//!   in its place, which gives it another index. The variants of an index would come round
+//! * A variant of a key is given out once, whether it is posted or not: after [`MOST_USES`] the
+//!   object is freed and another allocated in its place, which gives it another index. The variants of an index would come round
 //!   otherwise, and a peer that kept a key of long ago would find it valid.
 
 mod handle;

@@ -118,9 +118,14 @@ impl Mr {
             return Err(Error::new("remote_key", format_args!("{}", inner.access), reason));
         }
         let (from, to) = bounds(&range, inner.len);
+        let Some(len) = to.checked_sub(from) else {
+            let address = IoAddr(inner.iova.0.wrapping_add(from as u64));
+            let reason = Reason::OutOfRange { address, length: 0 };
+            return Err(Error::new("remote_key", format_args!("{from}..{to}"), reason));
+        };
         let whole =
             RemoteKey { key: inner.info.rkey, address: inner.iova, length: inner.len as u64 };
-        whole.part(from as u64, to.saturating_sub(from) as u64)
+        whole.part(from as u64, len as u64)
     }
 
     /// Advice on part of an on-demand region: brings pages in before work needs them.
@@ -179,6 +184,7 @@ impl Shared for Inner {
 
 /// How to register memory.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct MrBuilder<'a> {
     pd: &'a Pd,
     access: Access,

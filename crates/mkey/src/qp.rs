@@ -309,6 +309,7 @@ fn first_psn(qp_num: u32) -> u32 {
 
 /// How to create a queue pair.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct QpBuilder<'a> {
     pd: &'a Pd,
     send: &'a Cq,

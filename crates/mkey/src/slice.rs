@@ -286,8 +286,10 @@ impl Local {
     /// # Errors
     /// As [`Local::view`].
     pub fn view_mut<T: bytemuck::Pod>(&mut self) -> Result<&mut [T]> {
-        let error = self.misfit::<T>();
-        bytemuck::try_cast_slice_mut(self).map_err(|_| error)
+        match bytemuck::try_cast_slice::<u8, T>(self) {
+            Ok(_) => Ok(bytemuck::cast_slice_mut(self)),
+            Err(_) => Err(self.misfit::<T>()),
+        }
     }
 
     fn misfit<T>(&self) -> Error {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 /// A send work request. What it names stays alive until its completion has been polled.
 #[derive(Clone, Copy, Debug)]
+#[must_use = "it does nothing before it is posted"]
 pub struct Work<'a> {
     pub(crate) id: u64,
     pub(crate) op: SendOp<'a>,
@@ -172,7 +173,9 @@ impl<'a> Work<'a> {
         let Some(remote) = self.remote else { return Ok(()) };
         let length = match (self.op, self.data) {
             (SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }, _) => 8,
-            (_, Data::Slices(slices)) => slices.iter().map(|slice| slice.len as u64).sum(),
+            (_, Data::Slices(slices)) => {
+                slices.iter().fold(0u64, |sum, slice| sum.saturating_add(slice.len as u64))
+            }
             (_, Data::Inline(bytes)) => bytes.len() as u64,
         };
         if length <= remote.length {
@@ -186,6 +189,7 @@ impl<'a> Work<'a> {
 
 /// A receive work request. Its slices stay alive until its completion has been polled.
 #[derive(Clone, Copy, Debug)]
+#[must_use = "it does nothing before it is posted"]
 pub struct Recv<'a> {
     pub(crate) id: u64,
     pub(crate) into: &'a [Slice],

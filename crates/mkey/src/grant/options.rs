@@ -38,6 +38,7 @@ impl fmt::Display for GrantPolicy {
 
 /// How the grants of a protection domain are made: [`Pd::set_grants`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct GrantOptions {
     policy: GrantPolicy,
     otherwise: GrantPolicy,

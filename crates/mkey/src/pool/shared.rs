@@ -432,17 +432,17 @@ impl Shared {
         let (free, largest) = state.arena.free();
         let scattered = if free == 0 { 0.0 } else { 1.0 - largest as f64 / free as f64 };
         PoolStats {
-            registered: state.arena.registered() as u64,
-            in_use: bytes(state.out_granules.saturating_sub(resting)),
-            resting: bytes(resting),
-            high_water: bytes(state.high_granules),
+            registered_bytes: state.arena.registered() as u64,
+            in_use_bytes: bytes(state.out_granules.saturating_sub(resting)),
+            resting_bytes: bytes(resting),
+            high_water_bytes: bytes(state.high_granules),
             slabs: state.arena.slabs() as u64,
             allocations: state.slow + fast,
             fast_allocations: fast,
             waits: self.waits.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             waiting: state.queue.len() as u64,
-            largest_free: largest as u64,
+            largest_free_bytes: largest as u64,
             fragmentation: scattered,
             grows: state.grows,
             shrinks: state.shrinks,

@@ -1,6 +1,8 @@
 //! Helpers that several test programs share.
 #![allow(dead_code, reason = "each test program uses some of them")]
 
+pub mod allocations;
+
 use std::io::Write;
 
 /// Notes that `test` can not run here, and why; the caller returns then. Fails where nobody reads

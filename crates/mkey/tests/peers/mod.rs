@@ -1,4 +1,5 @@
 //! Two ends of a connection in one process.
+#![allow(dead_code, reason = "each test program uses some of them")]
 
 use mkey::{
     Completion, Cq, Device, Mr, Pd, Qp, Recv, Region, RemoteKey, Slice, SoftOptions, WcStatus, Work,

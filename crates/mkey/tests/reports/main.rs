@@ -22,7 +22,7 @@
 //! | 20 memory of files | SPDK 2305, rpma 1197 | [`registration::spdk_2305_memory_of_files_is_registered_or_the_reason_told`] |
 //! | 21 keys leaked by crashes | UCX 6264 | `ucx_mlx_21_*` of the cache; the rest needs a NIC's firmware |
 //! | 22 relaxed ordering | DeepEP 40, rdma-core 1413 | [`access::rdma_core_1413_relaxed_ordering_is_a_wish`] |
-//! | 23 registered again and again | DingoCache 88, nixl 77 | [`lifetime::dingocache_88_a_registration_outlives_its_queue_pairs`], `dingo_cache_88_*` of the cache |
+//! | 23 registered again and again | DingoCache 88, nixl 77 | [`lifetime::dingocache_88_a_registration_outlives_its_queue_pairs`], `dingocache_88_*` of the cache |
 //! | 24, 25, 26 memory of GPUs | libfabric 8081, nv_peer_memory 101, PyTorch 153688 | need a GPU |
 //! | 27 EMFILE | libfabric 12828, daqiri 148 | [`system::libfabric_12828_registrations_use_up_no_file_descriptors`] |
 //! | 28 errno 524, page offsets | UCX 11584, libfabric 9441, perftest 237 | [`registration::ucx_11584_page_offsets_that_differ_are_refused_before_the_device`], [`registration::ucx_11584_errno_524_has_a_name`] |
