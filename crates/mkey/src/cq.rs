@@ -35,6 +35,9 @@ struct Inner {
 struct Queues {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Given back with all their turns used: a completion of long ago could be taken for one of the
+    /// next queue's, so they are free again only when there are no completions.
+    resting: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -107,9 +110,14 @@ impl Cq {
         let mut shown = 0;
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
             let asked = room.len();
-            let queues = lock(&self.inner.queues);
+            let mut queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
-                Ok(polled) => polled,
+                Ok(polled) => {
+                    if polled < asked {
+                        queues.rested();
+                    }
+                    polled
+                }
                 // What was taken before is shown; the error comes again.
                 Err(_) if shown > 0 => 0,
                 Err(error) => return Err(error),
@@ -233,6 +241,14 @@ impl Cq {
 }
 
 impl Queues {
+    /// There are no completions now.
+    #[inline]
+    fn rested(&mut self) {
+        if !self.resting.is_empty() {
+            self.free.append(&mut self.resting);
+        }
+    }
+
     /// Ends the work that the first `polled` of `room` are about, and moves those to show to its
     /// start; how many these are.
     fn sort_out(&self, room: &mut [Completion], polled: usize, news: &mut News) -> usize {
@@ -310,7 +326,10 @@ impl Drop for Ticket {
         if let Some(place) = queues.slots.get_mut(self.slot as usize) {
             place.turn = place.turn.wrapping_add(1);
             left = place.queue.take();
-            queues.free.push(self.slot);
+            match place.turn {
+                0 => queues.resting.push(self.slot),
+                _ => queues.free.push(self.slot),
+            }
         }
         drop(queues);
         // What it kept may lead to anything.

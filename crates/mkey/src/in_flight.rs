@@ -4,6 +4,7 @@ use crate::keep::Hold;
 use crate::lease::{Lease, Step};
 use crate::mw;
 use crate::sync::lock;
+use mkey_core::error::Result;
 use mkey_core::status::WcStatus;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -114,13 +115,25 @@ impl InFlight {
         lock(&self.recv)
     }
 
-    /// The queue pair is gone, or begins anew: nothing is in flight any more, and completions of
-    /// before are nobody's.
+    /// The queue pair is gone: nothing is in flight any more, and completions of before are
+    /// nobody's.
     pub(crate) fn flush(&self) {
-        for queue in [&self.send, &self.recv] {
-            let entries = lock(queue).take();
-            let flushed = entries.into_iter().map(|entry| (entry, WcStatus::WrFlushErr));
-            tell(&mut flushed.collect());
-        }
+        // It is gone already, whatever this would say.
+        let _ = self.flush_after(|| Ok(()));
+    }
+
+    /// The queue pair begins anew, once `reset` has said so: what was in flight is not any more,
+    /// and completions of before are nobody's. Nothing is posted meanwhile: what comes after the
+    /// reset is not taken for what came before.
+    ///
+    /// # Errors
+    /// That of `reset`; nothing has changed then.
+    pub(crate) fn flush_after(&self, reset: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (mut send, mut recv) = (self.send(), self.recv());
+        reset()?;
+        let entries = send.take().into_iter().chain(recv.take());
+        drop((send, recv));
+        tell(&mut entries.map(|entry| (entry, WcStatus::WrFlushErr)).collect());
+        Ok(())
     }
 }

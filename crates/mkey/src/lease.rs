@@ -306,6 +306,7 @@ impl Lease {
         let slices = std::mem::take(&mut state.slices);
         let (object, key) = (state.object.take(), state.key);
         drop(state);
+        self.leases.pd().remotes().doubt(key);
         let freed = object.map_or(Ok(()), |object| self.leases.free(object, key));
         let counters = &self.leases.counters;
         bump(&counters.lost);

@@ -176,9 +176,9 @@ impl Drop for Inner {
 }
 
 impl Shared for Inner {
-    fn is_sole(&self) -> bool {
+    fn is_sole(&mut self) -> bool {
         // Nor a weak pointer, that could be made one to register the memory again.
-        Arc::strong_count(&self.memory) == 1 && Arc::weak_count(&self.memory) == 0
+        Arc::get_mut(&mut self.memory).is_some()
     }
 }
 

@@ -106,11 +106,11 @@ impl Qp {
     /// # Errors
     /// As the device refuses.
     pub fn modify(&self, change: &QpModify) -> Result<()> {
-        self.inner.pd.device().control().modify_qp(self.inner.info.handle, change)?;
-        if change.state == Some(QpState::Reset) {
-            self.inner.in_flight.flush();
+        let modify = || self.inner.pd.device().control().modify_qp(self.inner.info.handle, change);
+        match change.state {
+            Some(QpState::Reset) => self.inner.in_flight.flush_after(modify),
+            _ => modify(),
         }
-        Ok(())
     }
 
     /// Its attributes.
@@ -362,7 +362,10 @@ impl<'a> QpBuilder<'a> {
     pub fn create(self) -> Result<Qp> {
         let device = self.pd.device();
         let init = QpInit { send_cq: self.send.handle(), recv_cq: self.recv.handle(), ..self.init };
-        let in_flight = Arc::new(InFlight::new(init.max_send_wr, init.max_recv_wr));
+        // Room for no more than the device takes: it refuses what is deeper.
+        let most = device.capabilities().max_qp_wr;
+        let (deep_send, deep_recv) = (init.max_send_wr.min(most), init.max_recv_wr.min(most));
+        let in_flight = Arc::new(InFlight::new(deep_send, deep_recv));
         let send = self.send.join(&in_flight, self.pd, false)?;
         let recv = self.recv.join(&in_flight, self.pd, true)?;
         let info = device.control().create_qp(self.pd.handle(), &init)?;

@@ -189,7 +189,7 @@ impl Slice {
     /// # Errors
     /// The slice, and `Exposed` or `StillUsed`.
     #[expect(clippy::result_large_err, reason = "it is the slice, given back")]
-    pub fn into_local(self) -> std::result::Result<Local, (Self, Error)> {
+    pub fn into_local(mut self) -> std::result::Result<Local, (Self, Error)> {
         let reason = if self.rkey.is_some() || !self.private {
             Reason::Exposed
         } else if !self.hold.is_only() {

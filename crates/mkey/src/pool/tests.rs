@@ -92,7 +92,7 @@ impl Source for Fake {
 }
 
 impl Shared for Memory {
-    fn is_sole(&self) -> bool {
+    fn is_sole(&mut self) -> bool {
         true
     }
 }

@@ -164,9 +164,9 @@ fn a_source_that_rounds_past_the_ceiling_is_not_kept() {
 #[test]
 fn a_clone_of_the_hold_keeps_the_block() {
     let (_fake, pool) = fixed(1);
-    let Slice { start, hold, .. } = pool.alloc(4 * KIB).expect("room");
+    let Slice { start, mut hold, .. } = pool.alloc(4 * KIB).expect("room");
     assert!(hold.is_only());
-    let other = hold.clone();
+    let mut other = hold.clone();
     assert!(!hold.is_only());
     drop(hold);
     assert!(matches!(error(pool.alloc(4 * KIB)), PoolError::Full(_)));
