@@ -46,7 +46,9 @@ pub trait Subject: Sync + Sized {
 
     /// How to reach `device`.
     fn address(&self, device: &Self::Device) -> AhAttr {
-        AhAttr { gid: device.port().gid, gid_index: 0, port: 1, traffic_class: 0, hop_limit: 64 }
+        let port = device.port();
+        let (gid, gid_index) = (port.gid, port.gid_index);
+        AhAttr { gid, gid_index, port: 1, traffic_class: 0, hop_limit: 64 }
     }
 }
 
