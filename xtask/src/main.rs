@@ -9,6 +9,7 @@ mod exit;
 mod fuzz;
 mod gates;
 mod mutants;
+mod packages;
 mod part;
 mod parts;
 mod perf;
@@ -18,6 +19,7 @@ mod summary;
 mod tally;
 mod test;
 mod tools;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -44,6 +46,10 @@ struct Cli {
 enum Chore {
     /// Run every test, part by part
     Test(test::Args),
+    /// Install the Debian packages that the tests use and this machine lacks
+    Setup(packages::Args),
+    /// Run commands in virtual machines that have a kernel's RDMA device
+    Vm(vm::Args),
     /// Count instructions and compare them with the committed limits
     Gates(gates::Args),
     /// Measure the costs beside their bare references, on a quiet machine
@@ -71,6 +77,8 @@ fn chore(chore: Chore) -> anyhow::Result<Exit> {
     let workspace = Workspace::here()?;
     match chore {
         Chore::Test(args) => test::run(&workspace, &args),
+        Chore::Setup(args) => packages::run(&args),
+        Chore::Vm(args) => vm::run(&workspace, args),
         Chore::Gates(args) => gates::run(&workspace, &args),
         Chore::Perf(args) => perf::run(&workspace, &args),
         Chore::Mutants(args) => mutants::run(&workspace, &args),

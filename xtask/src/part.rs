@@ -1,5 +1,6 @@
 //! A part of the test run: what it is, and how it is run.
 
+use std::fmt;
 use std::fs;
 use std::process::Command;
 
@@ -54,10 +55,26 @@ impl Step {
     }
 }
 
+/// Something that others offer and that cannot be had here: no network, or nobody offers it any
+/// more. Why, in words.
+#[derive(Debug)]
+pub struct Unavailable(pub String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
 /// What came of a part.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub tally: Tally,
+    /// How many of the skips are of things that are [`Unavailable`] and that the part may be
+    /// without: these do not fail a run in CI.
+    pub excused: u64,
     /// Why something failed or was skipped.
     pub notes: Vec<String>,
 }
@@ -65,7 +82,19 @@ pub struct Report {
 impl Report {
     /// One thing that could not be done here, and why.
     pub fn skipped(why: String) -> Self {
-        Self { tally: Tally { skipped: 1, ..Tally::default() }, notes: vec![why] }
+        let tally = Tally { skipped: 1, ..Tally::default() };
+        Self { tally, notes: vec![why], ..Self::default() }
+    }
+
+    /// Counts one skip of something that cannot be had anywhere; any other error is passed on.
+    pub fn excuse(&mut self, error: anyhow::Error) -> Result<()> {
+        if !error.is::<Unavailable>() {
+            return Err(error);
+        }
+        self.tally.skipped += 1;
+        self.excused += 1;
+        self.notes.push(format!("not to be had here: {error:#}"));
+        Ok(())
     }
 
     /// Counts one check.
@@ -100,7 +129,9 @@ impl Report {
         Ok(())
     }
 
-    fn count_tests(&mut self, command: &str, ended: &run::Ended, skips: &str) {
+    /// Counts the tests of a runner that has ended; each line of `skips` is a test that could not
+    /// run.
+    pub fn count_tests(&mut self, command: &str, ended: &run::Ended, skips: &str) {
         let mut tally = Tally::read(&ended.text);
         for reason in skips.lines() {
             // The runner saw the test return, and so counted it as passed.
@@ -123,6 +154,7 @@ impl Report {
     pub fn verdict(&self) -> Verdict {
         match self.tally {
             Tally { failed: 1.., .. } | Tally { passed: 0, skipped: 0, .. } => Verdict::Failed,
+            Tally { skipped: 1.., .. } if self.tally.skipped == self.excused => Verdict::Excused,
             Tally { skipped: 1.., .. } => Verdict::Skipped,
             Tally { .. } => Verdict::Passed,
         }
@@ -136,6 +168,8 @@ pub enum Verdict {
     Failed,
     /// Nothing failed, but not all of it could be run.
     Skipped,
+    /// As `Skipped`, and all that could not be run is excused.
+    Excused,
 }
 
 impl Part {
@@ -211,6 +245,20 @@ mod tests {
     fn a_failure_outweighs_a_skip() {
         let mut report = Report::skipped("no valgrind".into());
         assert_eq!(report.verdict(), Verdict::Skipped);
+        report.check(false, || "broken".into());
+        assert_eq!(report.verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn only_what_cannot_be_had_is_excused() {
+        let mut report = Report::default();
+        let absent = anyhow::Error::new(Unavailable("no mirror".into())).context("fetching");
+        report.excuse(absent).unwrap();
+        assert_eq!((report.tally.skipped, report.verdict()), (1, Verdict::Excused));
+        assert_eq!(report.notes, ["not to be had here: fetching: no mirror"]);
+        assert!(report.excuse(anyhow::anyhow!("a bug")).is_err());
+        report.tally.skipped += 1;
+        assert_eq!(report.verdict(), Verdict::Skipped, "one skip has no excuse");
         report.check(false, || "broken".into());
         assert_eq!(report.verdict(), Verdict::Failed);
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, run, tools};
+use crate::{audit, broken, gates, packages, run, vm};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -27,7 +27,17 @@ pub const PARTS: &[Part] = &[
         work: Work::Checks(&[
             Step::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
             Step {
-                args: &["clippy", "--package", "mkey-core", "--tests", "--", "-D", "warnings"],
+                args: &[
+                    "clippy",
+                    "--package",
+                    "mkey-core",
+                    "--package",
+                    "mkey",
+                    "--tests",
+                    "--",
+                    "-D",
+                    "warnings",
+                ],
                 env: &[("RUSTFLAGS", "--cfg loom")],
                 target: Some("loom"),
             },
@@ -66,11 +76,18 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "loom",
         about: "look-up and revocation under every order of steps",
-        work: Work::Tests(&[Step {
-            args: &["test", "--release", "--package", "mkey-core", "--test", "loom_revocation"],
-            env: &[("RUSTFLAGS", "--cfg loom")],
-            target: Some("loom"),
-        }]),
+        work: Work::Tests(&[
+            Step {
+                args: &["test", "--release", "--package", "mkey-core", "--test", "loom_revocation"],
+                env: &[("RUSTFLAGS", "--cfg loom")],
+                target: Some("loom"),
+            },
+            Step {
+                args: &["test", "--release", "--package", "mkey", "--lib", "loom_"],
+                env: &[("RUSTFLAGS", "--cfg loom")],
+                target: Some("loom"),
+            },
+        ]),
     },
     Part {
         name: "stress",
@@ -94,12 +111,20 @@ pub const PARTS: &[Part] = &[
         about: "instruction counts within their limits, and a slowed copy of each beyond",
         work: Work::Call(gates::part),
     },
+    Part {
+        name: "vm",
+        about: "kernels with their own RDMA device, in virtual machines",
+        work: Work::Call(vm::part),
+    },
 ];
 
 /// All test targets but those that are parts of their own, by nextest where it is installed.
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
-    tools::verbs_headers();
+    // Tests compile against them; where they cannot be had, those tests say so.
+    if let Err(error) = packages::get(&[packages::HEADERS]) {
+        println!("{error:#}");
+    }
     let mut command = workspace.cargo();
     if run::silent(workspace.cargo().args(["nextest", "--version"]))?.status.success() {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);

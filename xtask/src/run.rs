@@ -1,8 +1,8 @@
 //! Running a command: shown as it goes, and kept for whoever counts what it said.
 
 use std::io::{IsTerminal, Read, Write};
-use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 
@@ -25,14 +25,36 @@ pub fn shown(command: &mut Command) -> Result<Ended> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let errors = thread::spawn(move || err.map(|from| tee(from, std::io::stderr())));
-    let mut text = out.map(|from| tee(from, std::io::stdout())).unwrap_or_default();
-    if let Ok(Some(more)) = errors.join() {
-        text.extend(more);
-    }
+    let streams = Streams::of(&mut child);
     let status = child.wait().context("cannot wait for the command")?;
-    Ok(Ended { status, text: plain(&String::from_utf8_lossy(&text)) })
+    let (mut text, errors) = streams.read();
+    text.push_str(&errors);
+    Ok(Ended { status, text })
+}
+
+/// The output of a command that is passed on while it runs, and kept.
+pub struct Streams {
+    out: JoinHandle<Vec<u8>>,
+    err: JoinHandle<Vec<u8>>,
+}
+
+impl Streams {
+    /// Takes the pipes of `child`.
+    pub fn of(child: &mut Child) -> Self {
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        Self {
+            out: thread::spawn(|| out.map(|from| tee(from, std::io::stdout())).unwrap_or_default()),
+            err: thread::spawn(|| err.map(|from| tee(from, std::io::stderr())).unwrap_or_default()),
+        }
+    }
+
+    /// What came from standard output and standard error until their ends, without colours.
+    pub fn read(self) -> (String, String) {
+        let text = |stream: JoinHandle<Vec<u8>>| {
+            plain(&String::from_utf8_lossy(&stream.join().unwrap_or_default()))
+        };
+        (text(self.out), text(self.err))
+    }
 }
 
 /// Runs `command` in silence; its output is kept.

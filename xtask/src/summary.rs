@@ -26,6 +26,7 @@ pub fn table(rows: &[Row]) -> String {
             Verdict::Passed => "passed",
             Verdict::Failed => "FAILED",
             Verdict::Skipped => "skipped",
+            Verdict::Excused => "SKIPPED",
         };
         out += &row(name, verdict, *took, report.tally);
         for note in &report.notes {
@@ -41,7 +42,10 @@ pub fn table(rows: &[Row]) -> String {
 /// How the run ends.
 pub fn exit(rows: &[Row], ci: bool) -> Exit {
     let any = |verdict| rows.iter().any(|row| row.report.verdict() == verdict);
-    Exit::of(rows.is_empty() || any(Verdict::Failed), any(Verdict::Skipped), ci)
+    let failed = rows.is_empty() || any(Verdict::Failed);
+    // In CI nobody can mend what cannot be had.
+    let skipped = any(Verdict::Skipped) || (any(Verdict::Excused) && !ci);
+    Exit::of(failed, skipped, ci)
 }
 
 fn row(name: &str, verdict: &str, took: Duration, tally: Tally) -> String {
@@ -56,7 +60,7 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let tally = Tally { passed: 12, failed: 0, skipped: 0 };
-        let tests = Report { tally, notes: Vec::new() };
+        let tests = Report { tally, ..Report::default() };
         let skipped = Report::skipped("valgrind: apt-get update failed\nno network".into());
         let took = Duration::from_millis(1250);
         vec![
@@ -87,8 +91,13 @@ mod tests {
         let mut rows = rows();
         assert_eq!(exit(&rows, false), Exit::Skipped);
         assert_eq!(exit(&rows, true), Exit::Failed);
+        rows[1].report.excused = 1;
+        assert_eq!(exit(&rows, false), Exit::Skipped);
+        assert_eq!(exit(&rows, true), Exit::Well);
+        assert!(table(&rows).contains("gates            SKIPPED"));
         rows[0].report.check(false, || "broken".into());
         assert_eq!(exit(&rows, false), Exit::Failed);
+        assert_eq!(exit(&rows, true), Exit::Failed);
         rows.truncate(0);
         assert_eq!(exit(&rows, false), Exit::Failed, "a run of nothing shows nothing");
     }

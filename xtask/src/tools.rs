@@ -94,8 +94,9 @@ impl Valgrind {
         if unpacked.runs() {
             return Ok(unpacked);
         }
-        let found = if is_root() {
-            announced("installing valgrind", || install(&["valgrind"]))?;
+        let root = run::silent(Command::new("id").arg("-u"))?.text.trim() == "0";
+        let found = if root {
+            announced("installing valgrind", install_valgrind)?;
             system
         } else {
             announced("unpacking valgrind", || unpack_valgrind(&folder))?;
@@ -122,33 +123,14 @@ impl Valgrind {
     }
 }
 
-/// libibverbs with its headers and a C compiler, which the tests of `mkey-sys` compare it with.
-/// They are installed if this is root; else, or if that fails, those tests say what they lack.
-pub fn verbs_headers() {
-    let there = ["/usr/include/infiniband/mlx5dv.h", "/usr/include/stdio.h", "/usr/bin/cc"]
-        .iter()
-        .all(|file| Path::new(file).exists());
-    if there || !is_root() {
-        return;
-    }
-    let packages = ["libibverbs-dev", "gcc", "libc6-dev"];
-    if let Err(error) = announced("installing the headers of libibverbs", || install(&packages)) {
-        println!("{error:#}");
-    }
-}
-
-fn is_root() -> bool {
-    run::silent(Command::new("id").arg("-u")).is_ok_and(|ended| ended.text.trim() == "0")
-}
-
-fn install(packages: &[&str]) -> Result<()> {
+fn install_valgrind() -> Result<()> {
     let apt = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
         command
     };
     succeed(apt().arg("update"))?;
-    succeed(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+    succeed(apt().args(["install", "--yes", "--no-install-recommends", "valgrind"]))
 }
 
 /// apt keeps its lists and its cache in `folder`, since the system's are root's.
@@ -174,8 +156,8 @@ fn unpack_valgrind(folder: &Path) -> Result<()> {
     succeed(Command::new("dpkg").arg("--extract").arg(package).arg(folder))
 }
 
-/// The folder that tools are kept in.
-fn kept(workspace: &Workspace) -> PathBuf {
+/// The folder that tools and kernels are kept in.
+pub fn kept(workspace: &Workspace) -> PathBuf {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
     let kept = cache.map(|cache| cache.join("mkey-xtask"));
@@ -184,7 +166,7 @@ fn kept(workspace: &Workspace) -> PathBuf {
 }
 
 /// Says what is being done, does it, and says how long it took.
-fn announced(what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn announced(what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     println!("{what} ...");
     let begun = Instant::now();
     work().with_context(|| format!("{what} failed"))?;
@@ -192,7 +174,8 @@ fn announced(what: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+/// Runs `command` in silence; a failure is an error with what it said.
+pub fn succeed(command: &mut Command) -> Result<()> {
     let ended = run::silent(command)?;
     ensure!(ended.status.success(), "`{}`: {}", run::line(command), ended.text.trim_end());
     Ok(())

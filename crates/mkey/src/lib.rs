@@ -13,15 +13,18 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 mod access;
+mod cache;
 mod cq;
 mod device;
 mod events;
+mod fences;
 mod in_flight;
 mod keep;
 mod memory;
 mod mr;
 mod pd;
 mod plane;
+mod pool;
 mod posted;
 mod qp;
 mod remote;
@@ -30,11 +33,13 @@ mod sync;
 mod work;
 
 pub use access::{Access, PeerAccess};
+pub use cache::{Cache, CacheBuilder, CacheError, CacheStats, Cached, Invalidation};
 pub use cq::Cq;
 pub use device::{Device, DeviceStats};
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
 pub use mr::{Mr, MrBuilder};
 pub use pd::Pd;
+pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage, SlabReport};
 pub use qp::{Endpoint, Qp, QpBuilder};
 pub use remote::RemoteKey;
 pub use slice::{Local, Slice};

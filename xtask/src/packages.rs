@@ -1,0 +1,157 @@
+//! The Debian packages whose programs and files the tests use: what this machine lacks, and its
+//! installation.
+//!
+//! What is there is seen from the files, not from a package database: a machine that has them by
+//! other means lacks nothing.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::exit::Exit;
+use crate::part::Unavailable;
+use crate::run;
+use crate::tools::{announced, succeed};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  cargo xtask setup           installs what is missing, where this is root
+  cargo xtask setup --list    what is missing
+
+The parts of `cargo xtask test` install what they need themselves; this does it at once. Exit
+status: 0 nothing is missing (any more), 3 something is and cannot be installed here.")]
+pub struct Args {
+    /// Only say what is missing
+    #[arg(long)]
+    list: bool,
+}
+
+/// A package, and a file of it that shows that it is there.
+pub struct Package {
+    name: &'static str,
+    /// A program if it is a plain name, else a path.
+    shown_by: &'static str,
+}
+
+const fn package(name: &'static str, shown_by: &'static str) -> Package {
+    Package { name, shown_by }
+}
+
+/// What runs the guests.
+pub const HYPERVISOR: &[Package] = &[
+    package("qemu-system-x86", "qemu-system-x86_64"),
+    package("busybox-static", "busybox"),
+    package("kmod", "depmod"),
+    package("xz-utils", "xz"),
+    package("zstd", "zstd"),
+];
+
+/// What runs inside the guests, from this machine's `/usr`.
+pub const RDMA: &[Package] = &[
+    package("iproute2", "rdma"),
+    package("ibverbs-providers", "/usr/lib/x86_64-linux-gnu/libibverbs"),
+    package("ibverbs-utils", "ibv_devinfo"),
+    package("perftest", "ib_write_bw"),
+];
+
+/// What the checks of the binary interface compile against.
+pub const HEADERS: &[Package] = &[
+    package("gcc", "cc"),
+    package("libc6-dev", "/usr/include/stdio.h"),
+    package("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+];
+
+/// `cargo xtask setup`.
+pub fn run(args: &Args) -> Result<Exit> {
+    let all = [HYPERVISOR, RDMA, HEADERS];
+    let lacking = lacking(&all);
+    if args.list || lacking.is_empty() {
+        println!(
+            "missing: {}",
+            if lacking.is_empty() { "nothing".into() } else { lacking.join(" ") }
+        );
+        return Ok(Exit::of(false, !lacking.is_empty(), false));
+    }
+    match get(&all) {
+        Ok(()) => Ok(Exit::Well),
+        Err(error) if error.is::<Unavailable>() => {
+            println!("{error:#}");
+            Ok(Exit::Skipped)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Sees to it that the packages of `groups` are here. What is missing is installed where this is
+/// root and apt can; else the error is [`Unavailable`].
+pub fn get(groups: &[&[Package]]) -> Result<()> {
+    let before = lacking(groups);
+    if before.is_empty() {
+        return Ok(());
+    }
+    let command = format!("apt-get install --no-install-recommends {}", before.join(" "));
+    let unavailable = |why: String| Unavailable(format!("{why}; to install it: {command}"));
+    if !run::silent(Command::new("id").arg("-u")).is_ok_and(|ended| ended.text.trim() == "0") {
+        bail!(unavailable(format!(
+            "missing here, and only root can install it: {}",
+            before.join(" ")
+        )));
+    }
+    if let Err(error) = announced(&format!("installing {}", before.join(" ")), || install(&before))
+    {
+        // The first reason will do: the others are the same for the other packages.
+        let error = format!("{error:#}");
+        bail!(unavailable(error.lines().next().unwrap_or_default().into()));
+    }
+    let after = lacking(groups);
+    if !after.is_empty() {
+        bail!(unavailable(format!("still missing once installed: {}", after.join(" "))));
+    }
+    Ok(())
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
+        command.args(["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"]);
+        // Another process may be installing, too.
+        command.args(["-o", "DPkg::Lock::Timeout=300"]);
+        command
+    };
+    succeed(apt().arg("update"))?;
+    succeed(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
+}
+
+fn lacking(groups: &[&[Package]]) -> Vec<&'static str> {
+    let packages = groups.iter().copied().flatten();
+    packages.filter(|package| !package.is_here()).map(|package| package.name).collect()
+}
+
+impl Package {
+    fn is_here(&self) -> bool {
+        if self.shown_by.contains('/') {
+            return Path::new(self.shown_by).exists();
+        }
+        let path = env::var_os("PATH").unwrap_or_default();
+        // Where root's programs are, which others may not have on their path.
+        let root = ["/usr/sbin".into(), "/sbin".into()];
+        env::split_paths(&path).chain(root).any(|folder| folder.join(self.shown_by).is_file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lacking_is_named_by_its_package() {
+        let here: &[Package] = &[package("dash", "sh"), package("base-files", "/etc")];
+        let absent: &[Package] = &[package("a", "no-such-program"), package("b", "/nowhere/file")];
+        assert_eq!(lacking(&[here, absent, here]), ["a", "b"]);
+        assert!(get(&[here]).is_ok());
+    }
+}
