@@ -12,8 +12,8 @@ use mkey_sys::inline;
 use mkey_sys::mlx5dv::MLX5DV_WC_UMR;
 use mkey_sys::types::*;
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 /// Completions that are taken from libibverbs at a time.
 const BATCH: usize = 16;
@@ -52,6 +52,11 @@ impl IbvCq {
         Error::new(verb, format_args!("cq {:#x}", self.cq.handle), reason)
     }
 
+    fn is_datagram(&self, qp_num: u32) -> bool {
+        let datagrams = self.core.datagrams.read();
+        datagrams.unwrap_or_else(PoisonError::into_inner).contains(&qp_num)
+    }
+
     fn ended(&self, verb: &'static str) -> Error {
         self.error(verb, Reason::UnknownHandle { object: Object::Cq, handle: self.cq.handle })
     }
@@ -80,7 +85,9 @@ impl CompletionQueue for IbvCq {
                 return Err(self.error("poll_cq", reason));
             };
             for (place, wc) in room.iter_mut().zip(raw.iter().take(polled)) {
-                *place = completion(wc);
+                *place = completion(wc, self.core.invalidated);
+                // Some drivers say so of all that came with one, also where it is not in the buffer.
+                place.has_grh = place.has_grh && self.is_datagram(wc.qp_num);
                 taken += 1;
             }
             if polled < asked {
@@ -118,7 +125,7 @@ impl CompletionQueue for IbvCq {
 }
 
 /// A completion in our words.
-fn completion(wc: &ibv_wc) -> Completion {
+fn completion(wc: &ibv_wc, invalidated: u32) -> Completion {
     let status = WcStatus::from_u32(wc.status.0).unwrap_or(WcStatus::GeneralErr);
     let opcode = match wc.opcode.0 {
         MLX5DV_WC_UMR => WcOpcode::RegMr,
@@ -133,7 +140,7 @@ fn completion(wc: &ibv_wc) -> Completion {
         byte_len: if ok { wc.byte_len } else { 0 },
         imm: has(IBV_WC_WITH_IMM).then(|| u32::from_be(wc.imm_data)),
         // It shares its place with the immediate, in the order of this machine.
-        invalidated: has(IBV_WC_WITH_INV).then_some(Rkey(Key(wc.imm_data))),
+        invalidated: has(invalidated).then_some(Rkey(Key(wc.imm_data))),
         qp_num: wc.qp_num,
         src_qp: if ok { wc.src_qp } else { 0 },
         has_grh: has(IBV_WC_GRH),
@@ -162,10 +169,10 @@ mod tests {
     fn r_inv_12_an_invalidated_key_is_in_the_order_of_the_machine_and_an_immediate_is_not() {
         let mut wc: ibv_wc = bytemuck::Zeroable::zeroed();
         (wc.imm_data, wc.opcode, wc.wc_flags) = (0x0102_0304, IBV_WC_RECV, IBV_WC_WITH_INV);
-        let taken = completion(&wc);
+        let taken = completion(&wc, IBV_WC_WITH_INV);
         assert_eq!((taken.invalidated, taken.imm), (Some(Rkey(Key(0x0102_0304))), None));
         wc.wc_flags = IBV_WC_WITH_IMM;
-        let taken = completion(&wc);
+        let taken = completion(&wc, IBV_WC_WITH_INV);
         assert_eq!((taken.invalidated, taken.imm), (None, Some(u32::from_be(0x0102_0304))));
     }
 
@@ -173,7 +180,7 @@ mod tests {
     fn of_an_error_only_what_is_defined_is_told() {
         let mut wc: ibv_wc = bytemuck::Zeroable::zeroed();
         (wc.status, wc.wc_flags, wc.byte_len) = (ibv_wc_status(99), IBV_WC_WITH_IMM, 77);
-        let taken = completion(&wc);
+        let taken = completion(&wc, IBV_WC_WITH_INV);
         assert_eq!(taken.status, WcStatus::GeneralErr);
         assert_eq!((taken.imm, taken.byte_len), (None, 0));
     }

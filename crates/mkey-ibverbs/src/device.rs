@@ -20,12 +20,13 @@ use mkey_core::queue_pair::{QpAttr, QpInit, QpKind, QpModify};
 use mkey_core::work::Sge;
 use mkey_sys::types::*;
 use mkey_sys::{Mlx5, Verbs};
+use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 /// A real device, by libibverbs.
@@ -42,6 +43,12 @@ pub(crate) struct Core {
     pub(crate) objects: Objects,
     /// What the device said of itself when it was opened.
     pub(crate) attr: ibv_device_attr_ex,
+    /// The kernel's driver of it, where it tells.
+    driver: Option<String>,
+    /// The flags of a completion that say that a key was invalidated.
+    pub(crate) invalidated: u32,
+    /// The numbers of the queue pairs for datagrams.
+    pub(crate) datagrams: RwLock<HashSet<u32>>,
     tried: OnceLock<Tried>,
     capabilities: OnceLock<Capabilities>,
     /// After the objects, which are of it.
@@ -79,8 +86,20 @@ impl IbvDevice {
             let verb = "query_device";
             Refused { context: &context, verb, errno, lacks: None }.error(name)
         })?;
-        let (objects, tried, capabilities) = (Objects::default(), OnceLock::new(), OnceLock::new());
-        Ok(Arc::new(Self { core: Arc::new(Core { objects, attr, tried, capabilities, context }) }))
+        let driver = driver(Path::new("/"), name);
+        // rxe passes on the kernel's own flag, whose number is another for programs.
+        let own = if driver.as_deref() == Some("rxe") { IBV_WC_IP_CSUM_OK } else { 0 };
+        let core = Core {
+            objects: Objects::default(),
+            attr,
+            driver,
+            invalidated: IBV_WC_WITH_INV | own,
+            datagrams: RwLock::default(),
+            tried: OnceLock::new(),
+            capabilities: OnceLock::new(),
+            context,
+        };
+        Ok(Arc::new(Self { core: Arc::new(core) }))
     }
 
     /// What the device can do, tried: by the first call, which makes and ends an object of each
@@ -118,10 +137,8 @@ impl Core {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.capabilities.get_or_init(|| {
-            let driver = driver(Path::new("/"), &self.context.name);
-            capabilities(driver.as_deref(), &self.attr, self.tried())
-        })
+        self.capabilities
+            .get_or_init(|| capabilities(self.driver.as_deref(), &self.attr, self.tried()))
     }
 
     /// Destroys all objects, users first.
@@ -539,6 +556,15 @@ impl Device for IbvDevice {
             max_inline_data: attr.cap.max_inline_data.max(asked.max_inline_data),
         };
         let (live, kind) = (Live::new(qp), init.kind);
+        let mut datagrams = core.datagrams.write().unwrap_or_else(PoisonError::into_inner);
+        // Completions of a queue pair that was destroyed may still come, so it stays until its
+        // number is given to another.
+        if kind == QpKind::Ud {
+            datagrams.insert(num)
+        } else {
+            datagrams.remove(&num)
+        };
+        drop(datagrams);
         let qp = Qp { handle, live, num, kind, cap, umr, pd, send_cq, recv_cq, srq };
         objects.qps.put(handle, Arc::new(qp));
         Ok(QpInfo { handle: QpHandle(handle), qp_num: num })

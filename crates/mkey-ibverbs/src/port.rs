@@ -135,7 +135,7 @@ pub(crate) fn path(context: &Context, to: &AhAttr) -> Result<ibv_ah_attr, Reason
 
 /// A path of libibverbs in our words.
 pub(crate) fn path_of(attr: &ibv_ah_attr) -> Option<AhAttr> {
-    (attr.is_global != 0).then(|| AhAttr {
+    (attr.is_global != 0).then_some(AhAttr {
         // SAFETY: every view of an identifier has all its bytes.
         gid: Gid(unsafe { attr.grh.dgid.raw }),
         gid_index: attr.grh.sgid_index,

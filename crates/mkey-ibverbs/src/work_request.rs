@@ -59,9 +59,11 @@ impl<W: Linked> Batch<W> {
         let first = self.wrs.as_mut_ptr();
         let count = self.wrs.len();
         for (index, wr) in self.wrs.iter_mut().enumerate() {
-            // SAFETY: one past this one, within the same array.
-            let next =
-                if index + 1 < count { unsafe { first.add(index + 1) } } else { ptr::null_mut() };
+            let next = match index + 1 {
+                // SAFETY: one past this one, within the same array.
+                after if after < count => unsafe { first.add(after) },
+                _ => ptr::null_mut(),
+            };
             let own = wr.entries();
             wr.set(entries, next);
             // SAFETY: the entries of all work requests lie one after the other.

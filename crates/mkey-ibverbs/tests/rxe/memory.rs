@@ -8,7 +8,7 @@ use mkey_core::queue_pair::QpKind;
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus;
 use mkey_core::work::*;
-use mkey_ibverbs::IbvDevice;
+use mkey_ibverbs::{IbvDevice, Trial};
 use mkey_os::confine;
 use mkey_os::mapping::{Mapping, PageKind};
 use std::os::unix::process::CommandExt;
@@ -82,8 +82,9 @@ fn r_reg_08_and_10_bad_memory_is_told_by_its_range() {
         libc::mmap(map.as_ptr().add(2 * PAGE).cast(), 2 * PAGE, libc::PROT_NONE, flags, -1, 0)
     };
     assert_ne!(hole, libc::MAP_FAILED);
+    // With local rights, since kernels before 6.2 let unreadable memory be registered for reading.
     assert_eq!(
-        refused(&device, pd, &spec(&map, Rights::empty())),
+        refused(&device, pd, &spec(&map, Rights::LOCAL_WRITE)),
         Reason::NotMapped { range: range(2) }
     );
     let wild = MrSpec { address: HostAddr(u64::MAX - 10), length: 100, ..writable };
@@ -140,20 +141,32 @@ fn on_demand_memory_faults_in_or_is_refused_as_not_offered() {
     let at =
         |offset: u64| RemoteAddr { address: IoAddr(map.addr() as u64 + offset), rkey: info.rkey };
     let sge = |offset: u64, length| Sge { address: at(offset).address, length, lkey: info.lkey };
-    for round in 0..3 {
-        one.done(SendOp::Write(at(PAGE as u64 + round)), &from.sge(0, 5));
+    // From the starts of pages: soft-RoCE of Linux 7.3 copies to and from on-demand memory as if
+    // every address were one.
+    for round in 0..3u8 {
+        from.set(0, &[b'a' + round; 5]);
+        one.done(SendOp::Write(at(PAGE as u64)), &from.sge(0, 5));
         // SAFETY: within our own mapping.
-        let there = unsafe { map.as_ptr().add(PAGE + round as usize).read_volatile() };
-        assert_eq!(there, b'f');
+        let there = unsafe { map.as_ptr().add(PAGE).read_volatile() };
+        assert_eq!(there, b'a' + round);
         // SAFETY: our own pages, of which no reference exists.
         let rc = unsafe { libc::madvise(map.as_ptr().cast(), map.len(), libc::MADV_DONTNEED) };
         assert_eq!(rc, 0);
     }
-    device.advise_mr(pd, Advice::PrefetchWrite, true, &[sge(0, 4 * PAGE as u32)]).unwrap();
-    let outside =
-        device.advise_mr(pd, Advice::Prefetch, true, &[sge(5 * PAGE as u64, 8)]).unwrap_err();
-    println!("advice outside: {outside}");
-    println!("statistics: {:?}", device.odp_stats(info.handle));
+    let advised = device.advise_mr(pd, Advice::PrefetchWrite, true, &[sge(0, 4 * PAGE as u32)]);
+    match device.tried().advise {
+        Trial::Works => {
+            advised.unwrap();
+            let outside = [sge(5 * PAGE as u64, 8)];
+            let refused = device.advise_mr(pd, Advice::Prefetch, true, &outside).unwrap_err();
+            assert_ne!(refused.errno(), libc::EOPNOTSUPP, "{refused}");
+        }
+        // The library's provider may be older than the kernel.
+        _ => {
+            let lacks = Reason::Unsupported { capability: Capability::Advise };
+            assert_eq!(advised.unwrap_err().reason, lacks);
+        }
+    }
     device.dereg_mr(info.handle).unwrap();
 }
 

@@ -94,7 +94,7 @@ fn r_inv_12_a_peer_ends_a_window_with_its_send() {
     one.qp.post_send(&chain).unwrap();
     let (sent, taken) = (one.next(), two.next());
     assert_eq!((sent.wr_id, sent.status), (5, WcStatus::Success));
-    assert_eq!((taken.status, taken.invalidated), (WcStatus::Success, Some(key)));
+    assert_eq!((taken.status, taken.invalidated), (WcStatus::Success, Some(key)), "{taken:?}");
     let refused =
         one.run(SendOp::Write(RemoteAddr { address: to.at(0), rkey: key }), &from.sge(0, 4));
     assert_eq!(refused.status, WcStatus::RemAccessErr);
