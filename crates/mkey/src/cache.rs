@@ -26,7 +26,7 @@ pub use stats::CacheStats;
 use crate::access::Access;
 use crate::fences::{self, Fences};
 use crate::keep::Hold;
-use crate::pd::Pd;
+use crate::pd::{Pd, PdTag};
 use crate::slice::Slice;
 use gate::Gate;
 use hub::Subscription;
@@ -149,7 +149,7 @@ impl Cache {
         let start = ptr.expose_provenance();
         // SAFETY: as promised by the caller.
         let held = unsafe { self.core.get(start, len, access.rights()) }?;
-        Ok(Cached { held, start, len })
+        Ok(Cached { held, start, len, pd: self.pd().tag() })
     }
 
     /// Ends all registrations that overlap the range of `len` bytes from `ptr`: no later request
@@ -303,6 +303,7 @@ pub struct Cached {
     held: held::Held<InPd>,
     start: usize,
     len: usize,
+    pd: PdTag,
 }
 
 impl Cached {
@@ -337,16 +338,18 @@ impl Cached {
 
     /// The same, giving up this handle.
     pub fn into_slice(self) -> Slice {
-        let Self { held, start, len } = self;
+        let Self { held, start, len, pd } = self;
         let (used, iova) = (held.used(), IoAddr(start as u64));
         let (lkey, rkey) = used.keys();
-        let rkey = used.span().rights.intersects(mkey_core::rights::Rights::REMOTE).then_some(rkey);
+        let rights = used.span().rights;
+        let rkey = rights.intersects(mkey_core::rights::Rights::REMOTE).then_some(rkey);
         // A registration is never at address 0.
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start));
         let start = start.unwrap_or(NonNull::dangling());
         // SAFETY: the use passes to the hold, and what counts it stays while it is used.
         let hold = unsafe { Hold::from_counted(held.into_counted()) };
-        Slice { start, len, iova, lkey, rkey, private: false, hold }
+        let (private, mapped) = (false, false);
+        Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped, hold }
     }
 }
 

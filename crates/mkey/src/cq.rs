@@ -2,9 +2,9 @@
 
 use crate::device::Device;
 use crate::in_flight::{Ended, InFlight, tell};
+use crate::lease::Lease;
 use crate::pd::Pd;
 use crate::plane::CqPlane;
-use crate::posted::Posted;
 use crate::sync::lock;
 use event_listener::{Event, Listener, listener};
 use mkey_core::device::CqHandle;
@@ -97,6 +97,7 @@ impl Cq {
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         let mut shown = 0;
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
+            let asked = room.len();
             let mut news = News::default();
             let queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
@@ -108,7 +109,8 @@ impl Cq {
             shown += queues.sort_out(room, polled, &mut news);
             drop(queues);
             news.tell();
-            if polled == 0 {
+            // There were no more.
+            if polled < asked {
                 break;
             }
         }
@@ -121,15 +123,25 @@ impl Cq {
     /// # Errors
     /// `CqOverrun`; `System` where no thread for events could be started.
     pub fn wait(&self, into: &mut [Completion], timeout: Duration) -> Result<usize> {
-        let end = Instant::now().checked_add(timeout);
+        self.wait_or(into, Instant::now().checked_add(timeout), &|| false)
+    }
+
+    /// As [`Cq::wait`], until `end`, and not longer than until `over`, which completions that are
+    /// not shown may bring about.
+    pub(crate) fn wait_or(
+        &self,
+        into: &mut [Completion],
+        end: Option<Instant>,
+        over: &dyn Fn() -> bool,
+    ) -> Result<usize> {
         loop {
             let taken = self.poll(into)?;
-            if taken > 0 || into.is_empty() {
+            if taken > 0 || into.is_empty() || over() {
                 return Ok(taken);
             }
             listener!(self.inner.event => listener);
             let taken = self.arm(into)?;
-            if taken > 0 {
+            if taken > 0 || over() {
                 return Ok(taken);
             }
             match end {
@@ -205,7 +217,7 @@ impl Queues {
             let id = queue.end(number, completion.status, &mut news.ended);
             drop(queue);
             if let Some(key) = completion.invalidated {
-                news.invalidated.extend(joined.pd.remotes().find(key).map(|posted| (posted, key)));
+                news.invalidated.extend(joined.pd.remotes().find(key).map(|lease| (lease, key)));
             }
             if let Some((id, place)) = id.zip(room.get_mut(shown)) {
                 completion.wr_id = id;
@@ -226,14 +238,14 @@ impl Queues {
 #[derive(Default)]
 struct News {
     ended: Ended,
-    invalidated: SmallVec<[(Arc<dyn Posted>, Rkey); 2]>,
+    invalidated: SmallVec<[(Arc<Lease>, Rkey); 2]>,
 }
 
 impl News {
-    fn tell(mut self) {
+    fn tell(&mut self) {
         tell(&mut self.ended);
-        for (posted, key) in self.invalidated {
-            posted.invalidated(key);
+        for (lease, key) in self.invalidated.drain(..) {
+            lease.invalidated(key);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What posted work uses, kept until its completion has been seen.
 
 use crate::keep::Hold;
-use crate::posted::{Posted, Step};
+use crate::lease::{Lease, Step};
 use crate::sync::lock;
 use mkey_core::status::WcStatus;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) holds: SmallVec<[Hold; 2]>,
     /// One of the library's own: who hears of it, instead of the user.
-    pub(crate) hook: Option<(Arc<dyn Posted>, Step)>,
+    pub(crate) hook: Option<(Arc<Lease>, u32, Step)>,
 }
 
 /// Entries that have ended, to be let go of when no lock is held: their owners may do anything.
@@ -26,8 +26,8 @@ pub(crate) fn tell(ended: &mut Ended) {
     for (entry, status) in ended.drain(..) {
         // Let go before: who hears that work has ended finds the memory free.
         drop(entry.holds);
-        if let Some((posted, step)) = entry.hook {
-            posted.completed(step, status);
+        if let Some((lease, turn, step)) = entry.hook {
+            lease.completed(turn, step, status);
         }
     }
 }
@@ -50,6 +50,13 @@ impl Queue {
         let number = self.first.wrapping_add(self.entries.len() as u32);
         self.entries.push_back(entry);
         number
+    }
+
+    /// Takes all of them; their numbers are not used again soon.
+    fn take(&mut self) -> VecDeque<Entry> {
+        self.first = self.first.wrapping_add(self.entries.len() as u32);
+        let room = VecDeque::with_capacity(self.entries.capacity());
+        std::mem::replace(&mut self.entries, room)
     }
 
     /// Takes back the `count` newest entries, which were not posted.
@@ -97,10 +104,11 @@ impl InFlight {
         lock(&self.recv)
     }
 
-    /// The queue pair is gone: nothing is in flight any more.
+    /// The queue pair is gone, or begins anew: nothing is in flight any more, and completions of
+    /// before are nobody's.
     pub(crate) fn flush(&self) {
         for queue in [&self.send, &self.recv] {
-            let entries = std::mem::take(&mut lock(queue).entries);
+            let entries = lock(queue).take();
             let flushed = entries.into_iter().map(|entry| (entry, WcStatus::WrFlushErr));
             tell(&mut flushed.collect());
         }

@@ -3,6 +3,7 @@
 //! A count, not an owner: memory regions are counted by their `Arc`, blocks of a pool by a number
 //! beside the pool, so that taking and giving back one allocates nothing.
 
+use crate::lease::View;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) struct Hold(Kind);
 enum Kind {
     Shared(Arc<dyn Shared>),
     Counted(CountedHold),
+    Mapping { _view: View },
 }
 
 struct CountedHold(NonNull<dyn Counted>);
@@ -51,6 +53,11 @@ unsafe impl Sync for CountedHold {}
 impl Hold {
     pub(crate) fn shared(shared: Arc<dyn Shared>) -> Self {
         Self(Kind::Shared(shared))
+    }
+
+    /// A hold of a fast mapping, which keeps what it maps.
+    pub(crate) fn mapping(view: View) -> Self {
+        Self(Kind::Mapping { _view: view })
     }
 
     /// Takes over a hold that has been counted already.
@@ -71,6 +78,8 @@ impl Hold {
                 only
             }
             Kind::Counted(counted) => counted.get().is_only(),
+            // The memory is that of other slices.
+            Kind::Mapping { .. } => false,
         }
     }
 }

@@ -7,6 +7,8 @@
 //!   registered. [`Slice`]: part of it, as work requests name it; [`Local`]: a slice borrowed as
 //!   bytes, while nobody else can reach it.
 //! * [`Access`], [`PeerAccess`]: rights that can not be wrong. [`RemoteKey`]: what a peer gets.
+//! * [`Grant`]: one slice, open to one peer for a while. [`FastMrPool`]: scattered slices under one
+//!   key, without a registration.
 //! * [`Work`], [`Recv`]: work requests, which keep what they name until their completion is seen.
 
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
@@ -17,18 +19,23 @@ mod cache;
 mod cq;
 mod device;
 mod events;
+mod fast_mr;
 mod fences;
+mod grant;
 mod in_flight;
 mod keep;
+mod lease;
 mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mr;
 mod pd;
 mod plane;
 mod pool;
-mod posted;
 mod qp;
 mod remote;
 mod slice;
+mod stats;
 mod sync;
 mod work;
 
@@ -36,6 +43,9 @@ pub use access::{Access, PeerAccess};
 pub use cache::{Cache, CacheBuilder, CacheError, CacheStats, Cached, Invalidation};
 pub use cq::Cq;
 pub use device::{Device, DeviceStats};
+pub use fast_mr::{FastMapping, FastMrPool, FastMrPoolBuilder, FastMrStats, gather, scatter};
+pub use grant::{Ending, Grant, GrantOptions, GrantPolicy, GrantStats, Grants};
+pub use lease::Ended;
 pub use memory::{Foreign, Memory, Region, RegionBuilder, SharedMemory};
 pub use mr::{Mr, MrBuilder};
 pub use pd::Pd;
@@ -43,6 +53,7 @@ pub use pool::{Limit, Pool, PoolError, PoolOptions, PoolStats, Request, Shortage
 pub use qp::{Endpoint, Qp, QpBuilder};
 pub use remote::RemoteKey;
 pub use slice::{Local, Slice};
+pub use stats::Stats;
 pub use work::{Recv, Work};
 
 pub use mkey_core::address::{HostAddr, IoAddr};

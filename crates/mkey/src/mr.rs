@@ -102,7 +102,9 @@ impl Mr {
         let (start, len, iova, lkey) = (inner.start, inner.len, inner.iova, inner.info.lkey);
         let rkey = inner.access.is_exposed().then_some(inner.info.rkey);
         let private = inner.memory.is_private();
-        Slice { start, len, iova, lkey, rkey, private, hold: Hold::shared(self.inner) }
+        let (rights, pd) = (inner.access.rights(), inner.pd.tag());
+        let hold = Hold::shared(self.inner);
+        Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped: false, hold }
     }
 
     /// What a peer needs to access part of it: the step by which memory is given away.

@@ -1,10 +1,11 @@
 //! Protection domains.
 
 use crate::device::Device;
-use crate::posted::Remotes;
+use crate::grant::PdGrants;
+use crate::lease::Remotes;
 use mkey_core::device::PdHandle;
 use mkey_core::error::Result;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A protection domain: the scope in which keys and queue pairs may meet. Cheap to clone; freed
 /// when the last object in it is gone.
@@ -17,6 +18,7 @@ pub struct Pd {
 struct Inner {
     handle: PdHandle,
     remotes: Remotes,
+    grants: Mutex<PdGrants>,
     device: Device,
 }
 
@@ -27,8 +29,8 @@ impl Pd {
     /// As the device refuses: `TableFull`.
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.control().alloc_pd()?;
-        let (device, remotes) = (device.clone(), Remotes::default());
-        Ok(Self { inner: Arc::new(Inner { handle, remotes, device }) })
+        let (device, remotes, grants) = (device.clone(), Remotes::default(), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { handle, remotes, grants, device }) })
     }
 
     /// Its device.
@@ -46,9 +48,30 @@ impl Pd {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// Which domain it is, as long as it lives.
+    pub(crate) fn tag(&self) -> PdTag {
+        PdTag(Arc::as_ptr(&self.inner).addr())
+    }
+
+    pub(crate) fn grant_state(&self) -> &Mutex<PdGrants> {
+        &self.inner.grants
+    }
+
     /// Who hears that a peer has invalidated a key.
     pub(crate) fn remotes(&self) -> &Remotes {
         &self.inner.remotes
+    }
+}
+
+/// Tells domains apart without keeping one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PdTag(usize);
+
+#[cfg(test)]
+impl PdTag {
+    /// Of no domain.
+    pub(crate) fn none() -> Self {
+        Self(0)
     }
 }
 

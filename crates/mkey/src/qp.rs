@@ -2,7 +2,9 @@
 
 use crate::access::PeerAccess;
 use crate::cq::{Cq, Ticket};
+use crate::grant::Grants;
 use crate::in_flight::{Entry, InFlight};
+use crate::lease::Posting;
 use crate::pd::Pd;
 use crate::plane::QpPlane;
 use crate::work::{Data, Recv, Work};
@@ -12,7 +14,7 @@ use mkey_core::error::Result;
 use mkey_core::queue_pair::{QpAttr, QpInit, QpKind, QpModify, QpState};
 use mkey_core::work::{Payload, RecvWr, SendWr, Sge};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A queue pair. Cheap to clone; destroyed when the last clone is gone, and what its work used is
 /// kept until then.
@@ -31,6 +33,8 @@ pub(crate) struct Inner {
     send: Ticket,
     recv: Ticket,
     pd: Pd,
+    /// What grants on it are made of, once there has been one.
+    grants: OnceLock<Grants>,
 }
 
 /// Where a queue pair is: what its peer needs to connect to it.
@@ -94,12 +98,17 @@ impl Qp {
         Ok(())
     }
 
-    /// Changes attributes and state, by the verb.
+    /// Changes attributes and state, by the verb. What is in flight when it goes to RESET is never
+    /// heard of again: its memory is let go of, and its grants are lost.
     ///
     /// # Errors
     /// As the device refuses.
     pub fn modify(&self, change: &QpModify) -> Result<()> {
-        self.inner.pd.device().control().modify_qp(self.inner.info.handle, change)
+        self.inner.pd.device().control().modify_qp(self.inner.info.handle, change)?;
+        if change.state == Some(QpState::Reset) {
+            self.inner.in_flight.flush();
+        }
+        Ok(())
     }
 
     /// Its attributes.
@@ -138,29 +147,43 @@ impl Qp {
 }
 
 impl Inner {
-    pub(crate) fn post(&self, chain: &[Work<'_>]) -> std::result::Result<(), PostError> {
-        let mut sges: SmallVec<[Sge; 16]> = SmallVec::new();
-        let mut sound = chain.len();
-        let mut refused = None;
-        for (index, work) in chain.iter().enumerate() {
-            if let Err(error) = check(work, &mut sges) {
-                (sound, refused) = (index, Some(error));
-                break;
+    /// What grants on it are made of.
+    pub(crate) fn grants(&self) -> Result<&Grants> {
+        match self.grants.get() {
+            Some(grants) => Ok(grants),
+            None => {
+                let grants = self.pd.grants()?;
+                Ok(self.grants.get_or_init(|| grants))
             }
         }
+    }
+
+    pub(crate) fn post(&self, chain: &[Work<'_>]) -> std::result::Result<(), PostError> {
+        let mut sges: SmallVec<[Sge; 16]> = SmallVec::new();
+        // Whether each is to be posted, as far as they are sound.
+        let mut sound: SmallVec<[bool; 16]> = SmallVec::new();
+        let mut refused = None;
+        for work in chain {
+            match self.check(work, &mut sges) {
+                Ok(posting) => sound.push(posting == Posting::Post),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let works = || chain.iter().zip(&sound).filter_map(|(work, post)| post.then_some(work));
         let mut queue = self.in_flight.send();
         let mut wrs: SmallVec<[SendWr<'_>; 8]> = SmallVec::new();
         let mut rest = &sges[..];
-        for work in chain.iter().take(sound) {
+        for work in works() {
             let number = queue.push(Entry {
                 id: work.id,
                 holds: holds(work.data),
-                hook: work.hook.map(|hook| (hook.posted.clone(), hook.step)),
+                hook: work.hook.map(|hook| (hook.lease.clone(), hook.turn, hook.step)),
             });
             let payload = match work.data {
                 Data::Inline(bytes) => Payload::Inline(bytes),
-                // What the library's own work names is only kept.
-                Data::Slices(_) if work.hook.is_some() => Payload::Sges(&[]),
                 Data::Slices(slices) => {
                     let (these, after) = rest.split_at_checked(slices.len()).unwrap_or((rest, &[]));
                     rest = after;
@@ -170,15 +193,39 @@ impl Inner {
             let (op, flags, dest) = (work.op, work.flags, work.dest);
             wrs.push(SendWr { wr_id: self.send.wr_id(number), op, payload, flags, dest });
         }
-        let posted = self.plane.post_send(&wrs);
-        let done = match &posted {
-            Ok(()) => sound,
-            Err(error) => error.posted.min(sound),
+        let posted = if wrs.is_empty() { Ok(()) } else { self.plane.post_send(&wrs) };
+        let Err(error) = posted else {
+            drop(queue);
+            let posted = sound.len();
+            return refused.map_or(Ok(()), |error| Err(PostError { posted, error }));
         };
-        queue.unpost(sound - done);
+        let done = error.posted.min(wrs.len());
+        queue.unpost(wrs.len() - done);
         drop(queue);
-        posted?;
-        refused.map_or(Ok(()), |error| Err(PostError { posted: done, error }))
+        let hooks: SmallVec<[_; 8]> = works().skip(done).filter_map(|work| work.hook).collect();
+        // Each from the state that the one before it left.
+        hooks.iter().rev().for_each(|hook| hook.lease.unposted(hook));
+        let posted =
+            sound.iter().enumerate().filter(|(_, post)| **post).map(|(at, _)| at).nth(done);
+        Err(PostError { posted: posted.unwrap_or(sound.len()), error: error.error })
+    }
+
+    /// Whether it is to be posted, and with what.
+    fn check(&self, work: &Work<'_>, sges: &mut SmallVec<[Sge; 16]>) -> Result<Posting> {
+        if let Some(hook) = &work.hook {
+            return match hook.claimed {
+                true => Ok(Posting::Post),
+                false => hook.lease.posting(hook, self),
+            };
+        }
+        if work.idle {
+            return Ok(Posting::Skip);
+        }
+        work.fits()?;
+        if let Data::Slices(slices) = work.data {
+            gather(slices, sges)?;
+        }
+        Ok(Posting::Post)
     }
 
     fn post_recv(&self, chain: &[Recv<'_>]) -> std::result::Result<(), PostError> {
@@ -223,14 +270,6 @@ impl Drop for Inner {
             return;
         }
         self.in_flight.flush();
-    }
-}
-
-fn check(work: &Work<'_>, sges: &mut SmallVec<[Sge; 16]>) -> Result<()> {
-    work.fits()?;
-    match work.data {
-        Data::Slices(slices) if work.hook.is_none() => gather(slices, sges),
-        _ => Ok(()),
     }
 }
 
@@ -320,7 +359,9 @@ impl<'a> QpBuilder<'a> {
             }
         };
         let (pd, peer) = (self.pd.clone(), self.peer);
-        Ok(Qp { inner: Arc::new(Inner { plane, info, peer, in_flight, send, recv, pd }) })
+        let grants = OnceLock::new();
+        let inner = Inner { plane, info, peer, in_flight, send, recv, pd, grants };
+        Ok(Qp { inner: Arc::new(inner) })
     }
 }
 

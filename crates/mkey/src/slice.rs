@@ -2,9 +2,11 @@
 
 use crate::keep::Hold;
 use crate::memory::tolerant;
+use crate::pd::PdTag;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Lkey, Rkey};
+use mkey_core::rights::Rights;
 use mkey_core::work::Sge;
 use std::fmt;
 use std::ops::{Deref, DerefMut, RangeBounds};
@@ -25,8 +27,14 @@ pub struct Slice {
     pub(crate) lkey: Lkey,
     /// The remote key of the registration, if peers have rights by it.
     pub(crate) rkey: Option<Rkey>,
+    /// The rights of the registration.
+    pub(crate) rights: Rights,
+    /// The protection domain of the registration.
+    pub(crate) pd: PdTag,
     /// Whether only holders of clones can reach the bytes.
     pub(crate) private: bool,
+    /// A fast mapping: work requests can name it, but it has no one place in the process.
+    pub(crate) mapped: bool,
     pub(crate) hold: Hold,
 }
 
@@ -46,7 +54,8 @@ impl Slice {
         self.len == 0
     }
 
-    /// First byte in the process. Reading or writing there is `unsafe`, and races with peers.
+    /// First byte in the process. Reading or writing there is `unsafe`, and races with peers. Not
+    /// a valid address for the slice of a [`FastMapping`](crate::FastMapping), which has none.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -74,8 +83,11 @@ impl Slice {
         let (from, to) = bounds(&range, self.len);
         let len = to.checked_sub(from).filter(|_| to <= self.len);
         let len = len.ok_or_else(|| self.outside("part", from, to.saturating_sub(from)))?;
-        // SAFETY: `from` is within the memory, or at its end.
-        let start = unsafe { self.start.add(from) };
+        let start = match self.mapped {
+            true => self.start,
+            // SAFETY: `from` is within the memory, or at its end.
+            false => unsafe { self.start.add(from) },
+        };
         let iova = IoAddr(self.iova.0.wrapping_add(from as u64));
         Ok(Self { start, len, iova, ..self.clone() })
     }
@@ -110,8 +122,9 @@ impl Slice {
     /// unmapped.
     pub fn copy_from(&self, from: &Slice) -> Result<()> {
         let to = self.at("copy", 0, from.len)?;
+        let source = from.at("copy", 0, from.len)?;
         // SAFETY: as for `read` and `write`.
-        let done = unsafe { tolerant()?.copy(to, from.as_ptr(), from.len) };
+        let done = unsafe { tolerant()?.copy(to, source, from.len) };
         done.map_err(|_| self.gone("copy", 0, from.len))
     }
 
@@ -172,6 +185,10 @@ impl Slice {
     }
 
     fn at(&self, verb: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
+        if self.mapped {
+            let reason = Reason::NotHere { operation: verb, on: "a fast mapping" };
+            return Err(Error::new(verb, format_args!("{self:?}"), reason));
+        }
         match offset.checked_add(len) {
             // SAFETY: within the memory, or at its end.
             Some(end) if end <= self.len => Ok(unsafe { self.start.add(offset) }.as_ptr()),

@@ -1,6 +1,6 @@
 //! Work requests over slices.
 
-use crate::posted::{Posted, Step};
+use crate::lease::{Lease, Step};
 use crate::remote::RemoteKey;
 use crate::slice::Slice;
 use mkey_core::error::{Error, Reason, Result};
@@ -20,6 +20,8 @@ pub struct Work<'a> {
     pub(crate) remote: Option<RemoteKey>,
     /// One of the library's own: who hears of it, instead of the user.
     pub(crate) hook: Option<Hook<'a>>,
+    /// Nothing is to be posted: what it is about needs no work request.
+    pub(crate) idle: bool,
 }
 
 /// The local side of the data.
@@ -31,14 +33,18 @@ pub(crate) enum Data<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hook<'a> {
-    pub(crate) posted: &'a Arc<dyn Posted>,
+    pub(crate) lease: &'a Arc<Lease>,
     pub(crate) step: Step,
+    /// Which of its handles.
+    pub(crate) turn: u32,
+    /// The lease has been asked, and reckons with it.
+    pub(crate) claimed: bool,
 }
 
 impl<'a> Work<'a> {
     fn new(op: SendOp<'a>, data: Data<'a>) -> Self {
         let flags = SendFlags::SIGNALED;
-        Self { id: 0, op, data, flags, dest: None, remote: None, hook: None }
+        Self { id: 0, op, data, flags, dest: None, remote: None, hook: None, idle: false }
     }
 
     /// SEND.
@@ -104,9 +110,18 @@ impl<'a> Work<'a> {
         Self { remote: Some(remote), ..work }
     }
 
-    /// One of the library's own: `hook` hears how it ends. `holds` are kept meanwhile.
-    pub(crate) fn own(op: SendOp<'a>, holds: &'a [Slice], hook: Hook<'a>) -> Self {
-        Self { hook: Some(hook), ..Self::new(op, Data::Slices(holds)) }
+    /// One of the library's own: `hook` hears how it ends.
+    pub(crate) fn own(op: SendOp<'a>, hook: Hook<'a>) -> Self {
+        Self { hook: Some(hook), ..Self::new(op, Data::Slices(&[])) }
+    }
+
+    /// One that is not posted.
+    pub(crate) fn idle() -> Self {
+        Self { idle: true, ..Self::new(SendOp::Send, Data::Slices(&[])) }
+    }
+
+    pub(crate) fn flags(self, flags: SendFlags) -> Self {
+        Self { flags, ..self }
     }
 
     /// Comes back in the completion.

@@ -5,9 +5,11 @@
 use super::runs::{RunId, Runs};
 use super::source::{Obtained, SlabReport};
 use crate::keep::Hold;
+use crate::pd::PdTag;
 use crate::slice::Slice;
 use mkey_core::address::IoAddr;
 use mkey_core::key::{Lkey, Rkey};
+use mkey_core::rights::Rights;
 use std::ptr::NonNull;
 
 /// Registered memory and its runs.
@@ -38,6 +40,8 @@ pub(super) struct Piece {
     iova: IoAddr,
     lkey: Lkey,
     rkey: Option<Rkey>,
+    rights: Rights,
+    pd: PdTag,
     private: bool,
     slab: usize,
     run: RunId,
@@ -47,8 +51,8 @@ impl Piece {
     /// Its first `len` bytes, kept by `hold`.
     #[inline]
     pub(super) fn slice(&self, len: usize, hold: Hold) -> Slice {
-        let Self { start, iova, lkey, rkey, private, .. } = *self;
-        Slice { start, len, iova, lkey, rkey, private, hold }
+        let Self { start, iova, lkey, rkey, rights, pd, private, .. } = *self;
+        Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped: false, hold }
     }
 }
 
@@ -112,6 +116,8 @@ impl Arena {
                 start: unsafe { slab.memory.start.add(offset) },
                 granules: room.granules,
                 rkey: slab.memory.rkey,
+                rights: slab.memory.rights,
+                pd: slab.memory.pd,
                 private: slab.memory.private,
                 iova: IoAddr(slab.memory.iova.0.wrapping_add(offset as u64)),
                 lkey: slab.memory.lkey,

@@ -8,10 +8,12 @@ mod waiting;
 use super::source::{Obtained, Source};
 use super::{Pool, PoolError, PoolOptions, PoolStats, Request, SlabReport};
 use crate::keep::{Hold, Shared};
+use crate::pd::PdTag;
 use crate::slice::Slice;
 use mkey_core::address::IoAddr;
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Key, Lkey};
+use mkey_core::rights::Rights;
 use mkey_os::mapping::PageKind;
 use mkey_os::numa::Binding;
 use std::alloc::Layout;
@@ -80,7 +82,18 @@ impl Source for Fake {
         let ledger = Arc::clone(&self.ledger);
         let iova = IoAddr(address as u64 + IOVA_OFFSET);
         let hold = Hold::shared(Arc::new(Memory { ledger, start: address, base, layout }));
-        let memory = Slice { start, len, iova, lkey, rkey: None, private: true, hold };
+        let memory = Slice {
+            start,
+            len,
+            iova,
+            lkey,
+            rkey: None,
+            rights: Rights::LOCAL_WRITE,
+            pd: PdTag::none(),
+            private: true,
+            mapped: false,
+            hold,
+        };
         let (refused, numa) = (Vec::new(), Binding::NotAsked);
         let report = SlabReport { bytes: len, page_kind: PageKind::Base, refused, numa };
         Ok(Obtained { memory, report })
