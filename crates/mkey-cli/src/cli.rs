@@ -1,6 +1,7 @@
 //! The arguments of `mkey`.
 
 use crate::bench;
+use crate::devices;
 use crate::exit::End;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -14,6 +15,7 @@ use std::io::{self, Write};
     name = "mkey",
     version,
     after_help = "Examples:
+  mkey devices                        what the RDMA devices of this machine can do
   mkey bench                          what registration costs on this machine
   mkey bench --json - | jq '.rows[]'  the same for programs
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
@@ -31,9 +33,16 @@ pub enum Command {
     /// Measure what each registration strategy costs on this machine
     ///
     /// Takes less than a minute. Memory, pages, pinning and copies are this machine's own; the
-    /// device is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages
+    /// device is the software RNIC unless `--device` names another, so no NIC is needed and no
+    /// figure is that of a NIC that was not measured. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
     Bench(bench::args::BenchArgs),
+    /// Show every RDMA device here, real and software, and what it can do
+    ///
+    /// What a device says of itself is tried: an object of each kind is made and ended again, and
+    /// the table marks what worked. Nothing is sent. Where there is no real device, it says why and
+    /// what would mend it.
+    Devices(devices::DevicesArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -50,6 +59,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), End> {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
@@ -117,7 +127,7 @@ mod tests {
     #[test]
     fn the_manual_names_commands_and_options() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
-        for word in ["bench", "completions", "command\\-cost", "no\\-reserve"] {
+        for word in ["bench", "devices", "completions", "command\\-cost", "no\\-reserve"] {
             assert!(page.contains(word), "{word} missing");
         }
     }
@@ -126,7 +136,7 @@ mod tests {
     fn examples_of_the_manual_keep_their_lines() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
         let sections: Vec<_> = page.split(".SH ").filter(|s| s.starts_with("EXAMPLES")).collect();
-        assert_eq!(sections.len(), 2, "{page}");
+        assert_eq!(sections.len(), 3, "{page}");
         for section in sections {
             assert!(section.starts_with("EXAMPLES\n.nf\n") && section.contains("\n.fi\n"));
         }

@@ -2,12 +2,14 @@
 //!
 //! * [`cli`]: the arguments. [`exit`]: how a run may end, and with which code.
 //! * [`device`]: the devices that commands can open by name.
+//! * [`mod@devices`]: `mkey devices`, what each device can do, tried.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 #![deny(unsafe_code)]
 
 pub mod bench;
 pub mod cli;
 pub mod device;
+pub mod devices;
 pub mod exit;
 
 use clap::Parser;

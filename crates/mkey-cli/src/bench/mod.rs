@@ -54,20 +54,8 @@ const WORKING_SET: u64 = 8 << 20;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &BenchArgs) -> Result<(), End> {
-    if args.device != device::SOFTWARE {
-        let (name, list) = (&args.device, device::list());
-        return Err(End::Usage(format!("no device {name:?} here; there are:\n{list}")));
-    }
     check_outputs(args)?;
-    let stop = stop::Stop::on_signals().map_err(End::failed)?;
-    let device = device::open_software(args.pin.mode(), args.command_cost).map_err(End::failed)?;
-    let mut report = match measure_device(args, &*device, &stop) {
-        Ok(report) => report,
-        Err(RowError::Stopped(signal)) => return Err(End::Signal(signal)),
-        Err(error) => return Err(End::failed(error)),
-    };
-    // What was asked for may have been refused: known only after the registrations.
-    device.pin_mode().name().clone_into(&mut report.device.pin);
+    let report = if args.device == device::SOFTWARE { software(args)? } else { real(args)? };
     let to_stdout = |path: &std::path::PathBuf| export::is_stdout(path);
     if let Some(path) = &args.json {
         export::write(path, &export::json(&report)?)?;
@@ -82,6 +70,38 @@ pub fn run(args: &BenchArgs) -> Result<(), End> {
         return Err(End::failed("not one row could be measured"));
     }
     Ok(())
+}
+
+/// Measures the software RNIC.
+fn software(args: &BenchArgs) -> Result<Report, End> {
+    let stop = stop::Stop::on_signals().map_err(End::failed)?;
+    let pin = args.pin.unwrap_or(args::Pin::Kernel);
+    let device = device::open_software(pin.mode(), args.command_cost).map_err(End::failed)?;
+    let mut report = measure_device(args, &*device, &stop).map_err(ended)?;
+    // What was asked for may have been refused: known only after the registrations.
+    device.pin_mode().name().clone_into(&mut report.device.pin);
+    Ok(report)
+}
+
+/// Measures a real device.
+fn real(args: &BenchArgs) -> Result<Report, End> {
+    if args.pin.is_some() || !args.command_cost.is_zero() {
+        let software = device::SOFTWARE;
+        return Err(End::Usage(format!("--pin and --command-cost are for {software} only")));
+    }
+    let device = device::open_real(&args.device).map_err(|error| {
+        End::Usage(format!("no device {:?}: {error}; there are:\n{}", args.device, device::list()))
+    })?;
+    let stop = stop::Stop::on_signals().map_err(End::failed)?;
+    measure_device(args, &*device, &stop).map_err(ended)
+}
+
+/// How a measurement that was not done ends the run.
+fn ended(error: RowError) -> End {
+    match error {
+        RowError::Stopped(signal) => End::Signal(signal),
+        error => End::failed(error),
+    }
 }
 
 /// Refuses what could not be written after the measurement.
@@ -159,8 +179,9 @@ fn measure_device<D: DataPlane>(
             name: device.name().to_owned(),
             driver: capabilities.driver.clone(),
             software: capabilities.software,
-            pin: args.pin.name().to_owned(),
-            pin_asked: args.pin.name().to_owned(),
+            // The kernel pins for a real device.
+            pin: args.pin.unwrap_or(args::Pin::Kernel).name().to_owned(),
+            pin_asked: args.pin.unwrap_or(args::Pin::Kernel).name().to_owned(),
             notes: device.notes(),
         },
         machine: Machine {
