@@ -50,6 +50,9 @@ mod transition;
 pub mod trial;
 mod work_request;
 
+#[cfg(test)]
+mod fake;
+
 pub use context::{Listed, list};
 pub use data_plane::{IbvCq, IbvQp, IbvSrq};
 pub use device::IbvDevice;
