@@ -22,8 +22,6 @@ pub const BIND: Rights = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
 /// The queue key of unreliable datagrams in tests.
 pub const QKEY: u32 = 0x1111_1111;
 
-/// How long a completion or an event may take, in the device's own time.
-const LIMIT: Duration = Duration::from_secs(20);
 /// How far time goes on between two looks.
 const STEP: Duration = Duration::from_millis(1);
 /// How long nothing may happen where nothing may happen, in the device's own time.
@@ -43,6 +41,11 @@ pub trait Subject: Sync + Sized {
 
     /// Lets time go on for the device's timers: moves its clock, or waits.
     fn pass(&self, device: &Self::Device, time: Duration);
+
+    /// How long a completion or an event may take, in the device's own time.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(20)
+    }
 
     /// How to reach `device`.
     fn address(&self, device: &Self::Device) -> AhAttr {
@@ -151,7 +154,8 @@ impl<'s, S: Subject> Station<'s, S> {
             if let Some(found) = found() {
                 return found;
             }
-            assert!(waited < LIMIT, "{what} did not come within {LIMIT:?}");
+            let limit = self.subject.limit();
+            assert!(waited < limit, "{what} did not come within {limit:?}");
             self.pass(STEP);
             waited += STEP;
         }

@@ -146,12 +146,14 @@ impl Core {
         let verbs = self.context.verbs;
         let objects = &self.objects;
         // What is refused here the kernel ends when the device is closed.
+        // Before the queue pairs that they are bound on: soft-RoCE waits 50 s for a window that outlives
+        // its own.
+        for mw in objects.mws.table.drain() {
+            let _ = self.end_mw(&mw);
+        }
         for qp in objects.qps.drain() {
             // SAFETY: a live queue pair, in no use.
             let _ = qp.live.end(|qp| unsafe { verbs.ibv_destroy_qp(qp) });
-        }
-        for mw in objects.mws.table.drain() {
-            let _ = self.end_mw(&mw);
         }
         for mr in objects.mrs.table.drain() {
             let _ = self.end_mr(&mr);

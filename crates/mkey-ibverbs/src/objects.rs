@@ -5,6 +5,7 @@ use crate::live::Live;
 use crate::table::Table;
 use mkey_core::device::MwKind;
 use mkey_core::error::Object;
+use mkey_core::key::Lkey;
 use mkey_core::queue_pair::QpKind;
 use mkey_sys::types::*;
 use std::collections::HashMap;
@@ -49,6 +50,8 @@ pub(crate) struct Mw {
     pub(crate) window: NonNull<ibv_mw>,
     pub(crate) kind: MwKind,
     pub(crate) pd: Arc<Pd>,
+    /// The region that a bind named last.
+    pub(crate) region: Option<Lkey>,
 }
 
 // SAFETY: as for memory regions.

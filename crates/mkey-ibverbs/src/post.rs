@@ -54,18 +54,25 @@ impl<'a> Held<'a> {
     /// What a bind names. libibverbs takes objects, not keys, so a key that names none is refused
     /// here; whether the window's key is its present one is for the device to judge.
     fn window(&mut self, bind: &BindMw, kind: MwKind) -> Result<Named, Reason> {
-        let refuse = |refusal| Reason::Refused(ManageRefusal::Key(refusal));
+        let refuse = |key| Reason::Refused(ManageRefusal::Key(Refusal::UnknownIndex { key }));
         let key = bind.mw.0;
-        let unknown = || refuse(Refusal::UnknownIndex { key });
-        let mr = match self.region(bind.mr).map(|mr| (&mr.memory, mr.lkey)) {
-            // An empty bind of type 1 names no region.
-            None if kind == MwKind::Type1 && bind.length == 0 => ptr::null_mut(),
-            Some((Memory::Region(mr), lkey)) if lkey == bind.mr.0.0 => mr.as_ptr(),
-            Some(_) | None => return Err(refuse(Refusal::UnknownIndex { key: bind.mr.0 })),
-        };
         let index = u64::from(key.index());
-        let handle = *self.core.objects.mws.handles.read().get(&index).ok_or_else(unknown)?;
-        let mw = self.mws.as_mut().and_then(|mws| mws.get_mut(&handle)).ok_or_else(unknown)?;
+        let handle = self.core.objects.mws.handles.read().get(&index).copied();
+        let mws = self.mws.as_mut().ok_or_else(|| refuse(key))?;
+        let mw = handle.and_then(|handle| mws.get_mut(&handle)).ok_or_else(|| refuse(key))?;
+        let region = |lkey: Lkey| {
+            let index = u64::from(lkey.0.index());
+            let mr = self.core.objects.mrs.find(self.mrs.as_deref()?, index)?;
+            match &mr.memory {
+                Memory::Region(region) if mr.lkey == lkey.0.0 => Some(region.as_ptr()),
+                _ => None,
+            }
+        };
+        // An empty bind of type 1 needs no region (R-MW-25). Not all providers can do without, so
+        // that of the last bind is named.
+        let empty = kind == MwKind::Type1 && bind.length == 0 && bind.address.0 == 0;
+        let last = || mw.region.filter(|_| empty).and_then(region);
+        let mr = region(bind.mr).or_else(last).ok_or_else(|| refuse(bind.mr.0))?;
         if mw.kind != kind {
             let operation = match kind {
                 MwKind::Type1 => "binding by the verb",
@@ -78,6 +85,9 @@ impl<'a> Held<'a> {
             return Err(Reason::NotHere { operation, on });
         }
         let window = mw.window.as_ptr();
+        if region(bind.mr).is_some() {
+            mw.region = Some(bind.mr);
+        }
         // Drivers differ in who keeps this field; what they all take is the present key in it.
         // SAFETY: a live window, and the table is locked for writing.
         unsafe { (*window).rkey = key.0 };
@@ -196,9 +206,6 @@ impl Core {
             send_flags: wr.flags.bits(),
             bind_info: bind_info(bind, mr),
         };
-        if mr.is_null() {
-            bind.bind_info.addr = 0;
-        }
         // SAFETY: a live queue pair, used alone, a live window and a live region or none.
         match unsafe { inline::ibv_bind_mw(raw, mw, &raw mut bind) } {
             0 => Ok(()),

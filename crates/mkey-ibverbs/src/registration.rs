@@ -425,7 +425,7 @@ impl Core {
         // SAFETY: a live window.
         let rkey = unsafe { window.as_ref().rkey };
         let handle = self.objects.mws.table.handle();
-        self.objects.mws.put(handle, index(rkey), Mw { window, kind, pd });
+        self.objects.mws.put(handle, index(rkey), Mw { window, kind, pd, region: None });
         Ok(MwInfo { handle: MwHandle(handle), rkey: Rkey(Key(rkey)) })
     }
 

@@ -1,6 +1,7 @@
 //! Memory windows of both types.
 
 use crate::side::*;
+use mkey_core::address::IoAddr;
 use mkey_core::data_plane::QueuePair;
 use mkey_core::device::*;
 use mkey_core::error::{Object, Reason};
@@ -38,6 +39,13 @@ fn a_type_1_window_is_bound_by_the_verb_and_ended_by_an_empty_bind() {
     two.done(SendOp::BindMw1(bind(rkey, rkey, &to, 0)), &[]);
     let refused = one.run(SendOp::Write(remote), &from.sge(0, 6));
     assert_eq!(refused.status, WcStatus::RemAccessErr);
+    // R-MW-25: an empty bind needs no region.
+    let nowhere = BindMw { mr: Default::default(), address: IoAddr(0), ..bind(rkey, rkey, &to, 0) };
+    let rebind = |mw: Rkey, length| two.done(SendOp::BindMw1(bind(mw, mw, &to, length)), &[]);
+    let mut current = Rkey(rkey.0.next());
+    rebind(current, 8);
+    current = Rkey(current.0.next());
+    two.done(SendOp::BindMw1(BindMw { mw: current, ..nowhere }), &[]);
     device.dealloc_mw(window.handle).unwrap();
     assert_eq!(device.dealloc_mw(window.handle).unwrap_err().errno(), libc::ENOENT);
 }
