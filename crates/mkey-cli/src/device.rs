@@ -1,5 +1,7 @@
 //! The devices that commands can open by name.
 
+use crate::bench::args::Pin;
+use crate::exit::End;
 use mkey_core::error::Error;
 use mkey_ibverbs::IbvDevice;
 use mkey_soft::{PinMode, SoftDevice, SoftOptions};
@@ -41,15 +43,19 @@ pub fn find() -> Found {
     Found { devices, no_real }
 }
 
-/// Opens the software RNIC, timing its registrations by term.
+/// Opens the software RNIC; with `measure` it times its registrations by term.
 ///
 /// # Errors
 /// Where the operating system refuses what the device can not do without.
-pub fn open_software(pin: PinMode, command_cost: Duration) -> Result<Arc<SoftDevice>, Error> {
+pub fn open_software(
+    pin: PinMode,
+    command_cost: Duration,
+    measure: bool,
+) -> Result<Arc<SoftDevice>, Error> {
     SoftDevice::open(SoftOptions {
         pin,
         command_cost,
-        measure: true,
+        measure,
         ..SoftOptions::new(SOFTWARE, IpAddr::V4(Ipv4Addr::LOCALHOST))
     })
 }
@@ -60,6 +66,51 @@ pub fn open_software(pin: PinMode, command_cost: Duration) -> Result<Arc<SoftDev
 /// Why it can not be opened, with what mends it.
 pub fn open_real(name: &str) -> Result<Arc<IbvDevice>, Error> {
     IbvDevice::open(name)
+}
+
+/// Opens a real device that is to be measured.
+///
+/// # Errors
+/// A usage error: it is not here, with what mends it and the devices there are; or something is
+/// asked for that only the software RNIC takes.
+pub fn open_measured(
+    name: &str,
+    pin: Option<Pin>,
+    command_cost: Duration,
+) -> Result<Arc<IbvDevice>, End> {
+    if pin.is_some() || !command_cost.is_zero() {
+        return Err(End::Usage(format!("--pin and --command-cost are for {SOFTWARE} only")));
+    }
+    open_real(name)
+        .map_err(|error| End::Usage(format!("no device {name:?}: {error}; there are:\n{}", list())))
+}
+
+/// The software RNIC, opened for the library.
+#[derive(Debug)]
+pub struct Software {
+    /// The library's device.
+    pub device: mkey::Device,
+    /// The same; for questions only.
+    soft: Arc<SoftDevice>,
+}
+
+impl Software {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As [`open_software`].
+    #[allow(unsafe_code)] // The library asks for a promise; it is kept two lines below.
+    pub fn open(pin: PinMode, command_cost: Duration) -> Result<Self, Error> {
+        let soft = open_software(pin, command_cost, false)?;
+        // SAFETY: `soft` is private here, and no method posts work to it.
+        let device = unsafe { mkey::Device::from_soft(Arc::clone(&soft)) };
+        Ok(Self { device, soft })
+    }
+
+    /// The pin mode that held the most spans so far.
+    pub fn pin_mode(&self) -> PinMode {
+        self.soft.pin_mode()
+    }
 }
 
 /// The devices as lines of text.

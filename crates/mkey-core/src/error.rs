@@ -131,6 +131,14 @@ pub enum Reason {
         /// The range asked for.
         range: HostRange,
     },
+    /// Mapped shared from a file of a disk: the kernel holds no such pages in place (R-REG-08).
+    #[error(
+        "memory {range} is a shared mapping of a file, whose pages can not be pinned for writing; use a memory file (memfd), map it private, or register it on-demand"
+    )]
+    SharedFile {
+        /// The range asked for.
+        range: HostRange,
+    },
     /// The locked-memory limit does not allow it (R-REG-09).
     #[error(
         "{needed} bytes more would pass the locked-memory limit: {limit} bytes, {used} in use; raise RLIMIT_MEMLOCK (prlimit) or grant CAP_IPC_LOCK"
@@ -298,7 +306,7 @@ pub enum Reason {
         /// What has ended.
         what: &'static str,
     },
-    /// A work request of the library's own failed.
+    /// A work request failed.
     #[error("{what} failed: {status}")]
     WorkFailed {
         /// What it was to do.
@@ -369,6 +377,8 @@ pub mod errno {
     pub const EINVAL: i32 = 22;
     pub const EOPNOTSUPP: i32 = 95;
     pub const ETIMEDOUT: i32 = 110;
+    /// The kernel's own "not supported", not meant for programs; some drivers let it out.
+    pub const ENOTSUPP: i32 = 524;
 }
 
 impl Reason {
@@ -377,9 +387,10 @@ impl Reason {
         use errno::*;
         match self {
             Reason::Unsupported { .. } => EOPNOTSUPP,
-            Reason::NotMapped { .. } | Reason::NotWritable { .. } | Reason::OutOfRange { .. } => {
-                EFAULT
-            }
+            Reason::NotMapped { .. }
+            | Reason::NotWritable { .. }
+            | Reason::SharedFile { .. }
+            | Reason::OutOfRange { .. } => EFAULT,
             Reason::MemlockLimit { .. }
             | Reason::TableFull { .. }
             | Reason::QueueFull { .. }
@@ -436,6 +447,7 @@ impl Reason {
             Reason::UnfitRights { .. } => 34,
             Reason::FileOffset { .. } => 35,
             Reason::OutsideFile { .. } => 36,
+            Reason::SharedFile { .. } => 37,
             Reason::NoDevice { .. } => 38,
             Reason::DeviceGone => 39,
         })
@@ -460,6 +472,7 @@ impl fmt::Display for Errno {
             EINVAL => "EINVAL",
             EOPNOTSUPP => "EOPNOTSUPP",
             ETIMEDOUT => "ETIMEDOUT",
+            ENOTSUPP => "ENOTSUPP",
             other => return write!(f, "errno {other}"),
         };
         f.write_str(name)

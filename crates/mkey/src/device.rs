@@ -140,6 +140,18 @@ impl Device {
         Some(format!("{}: {}", report.request, report.refusal))
     }
 
+    /// The completion, if its work request did what it asked; else an error that says why, as far
+    /// as the device tells.
+    ///
+    /// # Errors
+    /// `WorkFailed` with the status; in its arguments the refusal, in words.
+    pub fn check(&self, completion: Completion) -> Result<Completion> {
+        completion.succeeded().map_err(|error| match self.explain(&completion) {
+            Some(why) => Error { arguments: format!("{}: {why}", error.arguments).into(), ..error },
+            None => error,
+        })
+    }
+
     /// Counts and gauges.
     pub fn stats(&self) -> DeviceStats {
         let counters = &self.inner.counters;

@@ -2,6 +2,7 @@
 
 use crate::keep::Hold;
 use crate::lease::{Lease, Step};
+use crate::mw;
 use crate::sync::lock;
 use mkey_core::status::WcStatus;
 use smallvec::SmallVec;
@@ -15,19 +16,28 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) holds: SmallVec<[Hold; 2]>,
     /// One of the library's own: who hears of it, instead of the user.
-    pub(crate) hook: Option<(Arc<Lease>, u32, Step)>,
+    pub(crate) own: Option<Owner>,
+}
+
+/// Who hears of a work request of the library's own.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    Lease(Arc<Lease>, u32, Step),
+    Window(Arc<mw::Inner>),
 }
 
 /// Entries that have ended, to be let go of when no lock is held: their owners may do anything.
-pub(crate) type Ended = SmallVec<[(Entry, WcStatus); 8]>;
+pub(crate) type Ended = Vec<(Entry, WcStatus)>;
 
 /// Tells those who wait for entries that have ended, and lets go of what they kept.
 pub(crate) fn tell(ended: &mut Ended) {
     for (entry, status) in ended.drain(..) {
         // Let go before: who hears that work has ended finds the memory free.
         drop(entry.holds);
-        if let Some((lease, turn, step)) = entry.hook {
-            lease.completed(turn, step, status);
+        match entry.own {
+            None => {}
+            Some(Owner::Lease(lease, turn, step)) => lease.completed(turn, step, status),
+            Some(Owner::Window(window)) => window.completed(status),
         }
     }
 }
@@ -76,7 +86,7 @@ impl Queue {
         }
         self.first = number.wrapping_add(1);
         let entry = self.entries.pop_front()?;
-        let id = entry.hook.is_none().then_some(entry.id);
+        let id = entry.own.is_none().then_some(entry.id);
         ended.push((entry, status));
         id
     }

@@ -3,6 +3,7 @@
 use crate::keep::Hold;
 use crate::memory::tolerant;
 use crate::pd::PdTag;
+use crate::remote::RemoteKey;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Lkey, Rkey};
@@ -75,6 +76,21 @@ impl Slice {
         self.rkey.is_some()
     }
 
+    /// What a peer needs to access it by the registration itself, for as long as that lives: the
+    /// step by which memory is given away. Nothing ends it with the slice; a grant does.
+    ///
+    /// # Errors
+    /// `RightMissing` if the memory was registered local-only.
+    pub fn remote_key(&self) -> Result<RemoteKey> {
+        match self.rkey {
+            Some(key) => Ok(RemoteKey { key, address: self.iova, length: self.len as u64 }),
+            None => {
+                let reason = Reason::RightMissing { missing: Rights::REMOTE };
+                Err(Error::new("remote_key", format_args!("{self:?}"), reason))
+            }
+        }
+    }
+
     /// A part of it, counted from its start.
     ///
     /// # Errors
@@ -101,6 +117,16 @@ impl Slice {
         // SAFETY: `into` is ours; the source is only written by tolerant copies and atomics.
         let done = unsafe { tolerant()?.read(into, from) };
         done.map_err(|_| self.gone("read", offset, into.len()))
+    }
+
+    /// `N` bytes from `offset` on, copied out.
+    ///
+    /// # Errors
+    /// As [`Slice::read`].
+    pub fn read_array<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Copies bytes in, from `offset` on, in ascending order.
@@ -220,6 +246,13 @@ impl Slice {
         let start = HostAddr(self.start.as_ptr().addr().wrapping_add(offset) as u64);
         let reason = Reason::NotMapped { range: HostRange { start, len: len as u64 } };
         Error::new(verb, format_args!("{len} bytes at {offset} of {}", self.len), reason)
+    }
+}
+
+/// So that work requests take one slice as they take several.
+impl AsRef<[Slice]> for Slice {
+    fn as_ref(&self) -> &[Slice] {
+        std::slice::from_ref(self)
     }
 }
 

@@ -171,3 +171,33 @@ fn flushed_work_comes_back_under_its_own_ids() {
         assert_eq!((flushed.wr_id, flushed.status), (id, WcStatus::WrFlushErr));
     }
 }
+
+#[test]
+fn promise_3_only_an_exposed_slice_has_a_remote_key() {
+    let (a, b) = pair();
+    let local = Mr::new(&b.pd, Region::new(4096).expect("memory")).expect("mr");
+    let refused = local.whole().remote_key().expect_err("local-only");
+    assert!(matches!(refused.reason, Reason::RightMissing { .. }), "{refused:?}");
+    let exposed = Mr::builder(&b.pd).remote_write();
+    let exposed = exposed.register(Region::new(4096).expect("memory")).expect("mr");
+    let slice = exposed.slice(64..96).expect("within");
+    let key = slice.remote_key().expect("exposed");
+    assert_eq!(Ok(key), exposed.remote_key(64..96));
+    a.qp.post(&[Work::write_inline(b"here", key).id(1)]).expect("posted");
+    assert_eq!(one(&a.cq).status, WcStatus::Success);
+    assert_eq!(slice.to_vec().expect("mapped").get(..4), Some(&b"here"[..]));
+}
+
+#[test]
+fn a_pair_that_failed_is_connected_again() {
+    let (a, b) = pair();
+    a.qp.post(&[Work::send_inline(b"lost").id(1)]).expect("posted");
+    a.qp.fail().expect("to ERR");
+    b.qp.fail().expect("to ERR");
+    a.qp.connect(&b.qp.endpoint()).expect("connect");
+    b.qp.connect(&a.qp.endpoint()).expect("connect");
+    let mr = Mr::new(&b.pd, Region::new(4096).expect("memory")).expect("mr");
+    b.qp.post_recv(&[Recv::new(&[mr.whole()]).id(2)]).expect("posted");
+    a.qp.post(&[Work::send_inline(b"again").id(3)]).expect("posted");
+    assert_eq!((one(&b.cq).byte_len, one(&a.cq).wr_id), (5, 3));
+}

@@ -31,7 +31,7 @@ pub fn is_stdout(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`End::Failed`] if it can not be represented.
-pub fn json(report: &Report) -> Result<Vec<u8>, End> {
+pub fn json(report: &impl Serialize) -> Result<Vec<u8>, End> {
     let mut text = serde_json::to_vec_pretty(report).map_err(End::failed)?;
     text.push(b'\n');
     Ok(text)

@@ -104,9 +104,9 @@ pub struct Row {
 /// What became of a row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum Outcome<F = Figures> {
     /// Measured.
-    Measured(Box<Figures>),
+    Measured(Box<F>),
     /// Not measured.
     NotMeasured(Missing),
 }
@@ -214,6 +214,16 @@ pub struct Missing {
     pub command: Option<String>,
 }
 
+impl<F> Outcome<F> {
+    /// The figures, if it was measured.
+    pub fn figures(&self) -> Option<&F> {
+        match self {
+            Self::Measured(figures) => Some(figures),
+            Self::NotMeasured(_) => None,
+        }
+    }
+}
+
 impl Missing {
     /// With the command that would allow it.
     pub fn with(what: impl Into<String>, command: impl Into<String>) -> Self {
@@ -236,9 +246,6 @@ impl Report {
 impl Row {
     /// The figures, if it was measured.
     pub fn figures(&self) -> Option<&Figures> {
-        match &self.outcome {
-            Outcome::Measured(figures) => Some(figures),
-            Outcome::NotMeasured(_) => None,
-        }
+        self.outcome.figures()
     }
 }

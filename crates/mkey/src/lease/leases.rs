@@ -368,19 +368,33 @@ impl Drop for Closing {
 
 /// The objects of a protection domain that a peer may invalidate, by the index of their key.
 #[derive(Debug, Default)]
-pub(crate) struct Remotes(Mutex<HashMap<u32, Weak<Lease>>>);
+pub(crate) struct Remotes(Mutex<Found>);
+
+#[derive(Debug, Default)]
+struct Found {
+    leases: HashMap<u32, Weak<Lease>>,
+    /// The most that there have been at a time.
+    most: usize,
+}
 
 impl Remotes {
     fn insert(&self, key: Rkey, lease: Weak<Lease>) {
-        lock(&self.0).insert(key.0.index(), lease);
+        let found = &mut *lock(&self.0);
+        let count = found.leases.len() + 1;
+        if count > found.most {
+            // Half of it stays empty, so that renewing keys never makes it grow.
+            found.leases.reserve(count);
+            found.most = count;
+        }
+        found.leases.insert(key.0.index(), lease);
     }
 
     fn remove(&self, key: Rkey) {
-        let removed = lock(&self.0).remove(&key.0.index());
+        let removed = lock(&self.0).leases.remove(&key.0.index());
         drop(removed);
     }
 
     pub(crate) fn find(&self, key: Rkey) -> Option<Arc<Lease>> {
-        lock(&self.0).get(&key.0.index())?.upgrade()
+        lock(&self.0).leases.get(&key.0.index())?.upgrade()
     }
 }
