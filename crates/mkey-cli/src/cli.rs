@@ -1,6 +1,7 @@
 //! The arguments of `mkey`.
 
 use crate::bench;
+use crate::devices;
 use crate::exit::End;
 use crate::model;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -15,6 +16,7 @@ use std::io::{self, Write};
     name = "mkey",
     version,
     after_help = "Examples:
+  mkey devices                        what the RDMA devices of this machine can do
   mkey bench                          what registration costs on this machine
   mkey bench --json - | jq '.rows[]'  the same for programs
   mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
@@ -34,9 +36,16 @@ pub enum Command {
     /// Measure what each registration strategy costs on this machine
     ///
     /// Takes less than a minute. Memory, pages, pinning and copies are this machine's own; the
-    /// device is the software RNIC, so no NIC is needed and no figure is that of a NIC. Huge pages
+    /// device is the software RNIC unless `--device` names another, so no NIC is needed and no
+    /// figure is that of a NIC that was not measured. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
     Bench(Box<bench::args::BenchArgs>),
+    /// Show every RDMA device here, real and software, and what it can do
+    ///
+    /// What a device says of itself is tried: an object of each kind is made and ended again, and
+    /// the table marks what worked. Nothing is sent. Where there is no real device, it says why and
+    /// what would mend it.
+    Devices(devices::DevicesArgs),
     /// Fit what registration costs to a formula, and predict sizes that are not measured
     ///
     /// T = T(fixed) + pages x T(page) for each kind of page, with intervals, what each coefficient
@@ -59,6 +68,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), End> {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -133,6 +143,8 @@ mod tests {
         let page = String::from_utf8(manual().unwrap()).unwrap();
         for word in [
             "bench",
+            "devices",
+            "completions",
             "command\\-cost",
             "no\\-reserve",
             "iodepth",

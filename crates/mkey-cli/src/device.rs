@@ -1,6 +1,9 @@
 //! The devices that commands can open by name.
 
+use crate::bench::args::Pin;
+use crate::exit::End;
 use mkey_core::error::Error;
+use mkey_ibverbs::IbvDevice;
 use mkey_soft::{PinMode, SoftDevice, SoftOptions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -10,16 +13,35 @@ use std::time::Duration;
 pub const SOFTWARE: &str = "mkey0";
 
 /// A device that can be opened, for lists of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// What it is.
-    pub what: &'static str,
+    pub what: String,
 }
 
-/// The devices of this machine that can be opened.
-pub const LIST: &[Listed] = &[Listed { name: SOFTWARE, what: "software RNIC, in this process" }];
+/// The devices that can be opened here, and why there is no real one among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The software RNIC, then the real ones.
+    pub devices: Vec<Listed>,
+    /// In words, with what mends it.
+    pub no_real: Option<String>,
+}
+
+/// Looks for devices. libibverbs is loaded for it.
+pub fn find() -> Found {
+    let (name, what) = (SOFTWARE.to_owned(), "software RNIC, in this process".to_owned());
+    let mut devices = vec![Listed { name, what }];
+    let real = mkey_ibverbs::list();
+    let no_real = real.as_ref().err().map(ToString::to_string);
+    devices.extend(real.into_iter().flatten().map(|device| {
+        let driver = device.driver.map_or_else(String::new, |driver| format!(", driver {driver}"));
+        Listed { name: device.name, what: format!("RDMA device of this machine{driver}") }
+    }));
+    Found { devices, no_real }
+}
 
 /// Opens the software RNIC; with `measure` it times its registrations by term.
 ///
@@ -36,6 +58,31 @@ pub fn open_software(
         measure,
         ..SoftOptions::new(SOFTWARE, IpAddr::V4(Ipv4Addr::LOCALHOST))
     })
+}
+
+/// Opens a real device.
+///
+/// # Errors
+/// Why it can not be opened, with what mends it.
+pub fn open_real(name: &str) -> Result<Arc<IbvDevice>, Error> {
+    IbvDevice::open(name)
+}
+
+/// Opens a real device that is to be measured.
+///
+/// # Errors
+/// A usage error: it is not here, with what mends it and the devices there are; or something is
+/// asked for that only the software RNIC takes.
+pub fn open_measured(
+    name: &str,
+    pin: Option<Pin>,
+    command_cost: Duration,
+) -> Result<Arc<IbvDevice>, End> {
+    if pin.is_some() || !command_cost.is_zero() {
+        return Err(End::Usage(format!("--pin and --command-cost are for {SOFTWARE} only")));
+    }
+    open_real(name)
+        .map_err(|error| End::Usage(format!("no device {name:?}: {error}; there are:\n{}", list())))
 }
 
 /// The software RNIC, opened for the library.
@@ -68,5 +115,11 @@ impl Software {
 
 /// The devices as lines of text.
 pub fn list() -> String {
-    LIST.iter().map(|d| format!("  {}  {}\n", d.name, d.what)).collect()
+    let found = find();
+    let lines = found.devices.iter().map(|d| format!("  {}  {}\n", d.name, d.what));
+    let mut text: String = lines.collect();
+    if let Some(why) = found.no_real {
+        text.push_str(&format!("and no real one: {why}\n"));
+    }
+    text
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`cli`]: the arguments. [`exit`]: how a run may end, and with which code.
 //! * [`device`]: the devices that commands can open by name.
+//! * [`mod@devices`]: `mkey devices`, what each device can do, tried.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
 //! * [`allocations`]: heap allocations, counted.
@@ -11,6 +12,7 @@ pub mod allocations;
 pub mod bench;
 pub mod cli;
 pub mod device;
+pub mod devices;
 pub mod exit;
 pub mod html;
 pub mod model;

@@ -22,8 +22,6 @@ pub const BIND: Rights = Rights::LOCAL_WRITE.union(Rights::MW_BIND);
 /// The queue key of unreliable datagrams in tests.
 pub const QKEY: u32 = 0x1111_1111;
 
-/// How long a completion or an event may take, in the device's own time.
-const LIMIT: Duration = Duration::from_secs(20);
 /// How far time goes on between two looks.
 const STEP: Duration = Duration::from_millis(1);
 /// How long nothing may happen where nothing may happen, in the device's own time.
@@ -44,9 +42,21 @@ pub trait Subject: Sync + Sized {
     /// Lets time go on for the device's timers: moves its clock, or waits.
     fn pass(&self, device: &Self::Device, time: Duration);
 
+    /// How long a completion or an event may take, in the device's own time.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(20)
+    }
+
+    /// The 5-bit code of the time to wait for an answer, where a test wants `asked`.
+    fn timeout(&self, asked: u8) -> u8 {
+        asked
+    }
+
     /// How to reach `device`.
     fn address(&self, device: &Self::Device) -> AhAttr {
-        AhAttr { gid: device.port().gid, gid_index: 0, port: 1, traffic_class: 0, hop_limit: 64 }
+        let port = device.port();
+        let (gid, gid_index) = (port.gid, port.gid_index);
+        AhAttr { gid, gid_index, port: 1, traffic_class: 0, hop_limit: 64 }
     }
 }
 
@@ -149,7 +159,8 @@ impl<'s, S: Subject> Station<'s, S> {
             if let Some(found) = found() {
                 return found;
             }
-            assert!(waited < LIMIT, "{what} did not come within {LIMIT:?}");
+            let limit = self.subject.limit();
+            assert!(waited < limit, "{what} did not come within {limit:?}");
             self.pass(STEP);
             waited += STEP;
         }
@@ -475,7 +486,7 @@ impl<'s, S: Subject> Side<'s, S> {
         self.modify(&QpModify {
             state: Some(QpState::Rts),
             sq_psn: Some(0x00ab_cdef),
-            timeout: rc.then_some(self.config.timeout),
+            timeout: rc.then(|| self.station.subject.timeout(self.config.timeout)),
             retry_cnt: rc.then_some(self.config.retry_cnt),
             rnr_retry: rc.then_some(self.config.rnr_retry),
             max_rd_atomic: rc.then_some(self.config.max_rd_atomic),

@@ -7,7 +7,8 @@
 //!   [`pair`]: two of them, connected. [`region`], [`objects`]: what is registered and bound.
 //!   [`expect`]: the sets of consequences that rules name. [`memory`]: test memory, every
 //!   byte of which is accounted for.
-//! * [`document`]: the page of results. [`soft`]: the software RNIC as a subject.
+//! * [`document`]: the page of results. [`soft`]: the software RNIC as a subject;
+//!   [`ibverbs`]: a real device.
 //! * [`model`]: the rules once more, as naively as can be, beside the protection engine.
 //! * [`fuzz`]: what the fuzz targets run.
 //!
@@ -18,6 +19,7 @@ pub mod document;
 pub mod expect;
 pub mod fixture;
 pub mod fuzz;
+pub mod ibverbs;
 pub mod matrix;
 pub mod memory;
 pub mod model;

@@ -338,7 +338,10 @@ pub struct PortInfo {
     pub active: bool,
     /// Bytes.
     pub active_mtu: u32,
+    /// The identifier by which peers reach it.
     pub gid: Gid,
+    /// Its entry of the table of identifiers.
+    pub gid_index: u8,
 }
 
 /// One refused access or operation, for people.

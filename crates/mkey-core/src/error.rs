@@ -343,6 +343,15 @@ pub enum Reason {
         /// The size of the file in bytes.
         size: u64,
     },
+    /// There is no such device, or none that this process can open.
+    #[error("{why}")]
+    NoDevice {
+        /// Why, and what mends it, in words.
+        why: Box<str>,
+    },
+    /// The device failed, or was removed while it was open.
+    #[error("the device failed or was removed; close it, and open it again when it is back")]
+    DeviceGone,
     /// The operating system refused.
     #[error("{call} failed")]
     System {
@@ -364,6 +373,7 @@ pub mod errno {
     pub const EACCES: i32 = 13;
     pub const EFAULT: i32 = 14;
     pub const EBUSY: i32 = 16;
+    pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
     pub const EOPNOTSUPP: i32 = 95;
     pub const ETIMEDOUT: i32 = 110;
@@ -390,7 +400,8 @@ impl Reason {
             Reason::UnknownHandle { .. } | Reason::UnknownLkey { .. } => ENOENT,
             Reason::InUse { .. } | Reason::Exposed | Reason::StillUsed { .. } => EBUSY,
             Reason::TimedOut { .. } => ETIMEDOUT,
-            Reason::WorkFailed { .. } => EIO,
+            Reason::WorkFailed { .. } | Reason::DeviceGone => EIO,
+            Reason::NoDevice { .. } => ENODEV,
             Reason::PinnedReadOnly => EACCES,
             Reason::System { errno, .. } => *errno,
             _ => EINVAL,
@@ -437,6 +448,8 @@ impl Reason {
             Reason::FileOffset { .. } => 35,
             Reason::OutsideFile { .. } => 36,
             Reason::SharedFile { .. } => 37,
+            Reason::NoDevice { .. } => 38,
+            Reason::DeviceGone => 39,
         })
     }
 }
@@ -455,6 +468,7 @@ impl fmt::Display for Errno {
             EACCES => "EACCES",
             EFAULT => "EFAULT",
             EBUSY => "EBUSY",
+            ENODEV => "ENODEV",
             EINVAL => "EINVAL",
             EOPNOTSUPP => "EOPNOTSUPP",
             ETIMEDOUT => "ETIMEDOUT",

@@ -192,7 +192,8 @@ pub struct Completion {
     pub src_qp: u32,
     /// Unreliable datagrams: the first 40 bytes of the buffer hold the routing header.
     pub has_grh: bool,
-    /// 0, or the number of the entry in the device's log of refusals that tells why.
+    /// 0, or the number of the entry in the device's log of refusals that tells why; of a device
+    /// without a log, its maker's own code.
     pub vendor_err: u32,
 }
 

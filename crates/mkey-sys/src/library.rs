@@ -117,11 +117,6 @@ impl Opened {
     fn find_version(&self, _: &CStr, _: &CStr) -> *mut c_void {
         ptr::null_mut()
     }
-
-    /// The error for a library without a function that every usable version has.
-    pub(crate) fn lacks(&self, symbol: &'static str) -> LoadError {
-        LoadError::MissingSymbol { path: self.path.clone(), symbol }
-    }
 }
 
 /// Declares a library's functions: a structure of pointers, a method for each, and `FUNCTIONS`,
@@ -148,22 +143,41 @@ macro_rules! library {
 
         impl $library {
             fn resolve(opened: &$crate::library::Opened) -> Result<Self, LoadError> {
+                // SAFETY: what a library of this name exports has the type that its headers say,
+                // and it is never unloaded.
+                unsafe { Self::from_symbols(&opened.path, |name, version| opened.find(name, version)) }
+            }
+
+            /// The functions that `find` gives for a name and a symbol version: those of a library
+            /// that is linked in, or of one that tests make up. `path` is what to call it. Null
+            /// stands for a function that is not there.
+            ///
+            /// # Safety
+            /// What `find` answers is null or a function of the type that the library's headers
+            /// give that name, there for the rest of the program.
+            pub unsafe fn from_symbols(
+                path: &std::path::Path,
+                find: impl Fn(&str, &str) -> *mut std::ffi::c_void,
+            ) -> Result<Self, LoadError> {
                 Ok(Self {
-                    path: opened.path.clone(),
+                    path: path.to_owned(),
                     $($name: {
-                        let found = opened.find(stringify!($name), $version);
+                        let found = find(stringify!($name), $version);
                         // SAFETY: null or a function's address, which are what the type holds;
-                        // that the function has this type is checked against the headers.
+                        // that the function has this type is the caller's word.
                         let function = unsafe {
                             std::mem::transmute::<
                                 *mut std::ffi::c_void,
                                 Option<unsafe extern "C" fn($($arg: $ty),*) $(-> $ret)?>,
                             >(found)
                         };
-                        function.ok_or_else(|| opened.lacks(stringify!($name)))?
+                        function.ok_or_else(|| LoadError::MissingSymbol {
+                            path: path.to_owned(),
+                            symbol: stringify!($name),
+                        })?
                     },)*
                     $($oname: {
-                        let found = opened.find(stringify!($oname), $oversion);
+                        let found = find(stringify!($oname), $oversion);
                         // SAFETY: as for the required ones.
                         unsafe {
                             std::mem::transmute::<

@@ -8,6 +8,9 @@ use crate::sync::lock;
 use mkey_core::device::{self as core, Capabilities, MrHandle, PortInfo};
 use mkey_core::error::{Error, Result};
 use mkey_core::work::Completion;
+#[cfg(feature = "ibverbs")]
+use mkey_ibverbs::IbvDevice;
+#[cfg(feature = "soft")]
 use mkey_soft::{SoftDevice, SoftOptions};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +74,7 @@ impl Device {
     /// # Errors
     /// `System` where the operating system refuses what it can not do without, `Argument` for a key
     /// limit that is 0 or above 2^24 - 1.
+    #[cfg(feature = "soft")]
     pub fn soft(options: SoftOptions) -> Result<Self> {
         let device = SoftDevice::open(options)?;
         Ok(Self::new(device.clone(), Plane::Soft(device)))
@@ -82,8 +86,20 @@ impl Device {
     /// Work that is posted to the device by other means than this library names no memory that
     /// this library registers: it lends such memory, trusting that it knows of all work
     /// ([`Slice::into_local`](crate::Slice::into_local)).
+    #[cfg(feature = "soft")]
     pub unsafe fn from_soft(device: Arc<SoftDevice>) -> Self {
         Self::new(device.clone(), Plane::Soft(device))
+    }
+
+    /// Opens a real device by its name, as in `mlx5_0`. libibverbs is loaded by the first call.
+    ///
+    /// # Errors
+    /// `NoDevice`: libibverbs can not be loaded, the kernel has no such device, or this process may
+    /// not open it; it says which, and what mends it.
+    #[cfg(feature = "ibverbs")]
+    pub fn open(name: &str) -> Result<Self> {
+        let device = IbvDevice::open(name)?;
+        Ok(Self::new(device.clone(), Plane::Ibv(device)))
     }
 
     pub(crate) fn new(control: Arc<dyn core::Device>, plane: Plane) -> Self {

@@ -144,6 +144,8 @@ pub use mkey_core::queue_pair::{QpKind, QpState};
 pub use mkey_core::rights::Rights;
 pub use mkey_core::status::{WcOpcode, WcStatus};
 pub use mkey_core::work::Completion;
+#[cfg(feature = "ibverbs")]
+pub use mkey_ibverbs::{Listed, list as list_devices};
 pub use mkey_os::mapping::PageKind;
 #[cfg(feature = "soft")]
 pub use mkey_soft::{PinMode, SoftDevice, SoftOptions, Stale};

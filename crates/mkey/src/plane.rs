@@ -1,7 +1,7 @@
 //! The data plane of the devices that are compiled in, statically dispatched.
 
-#[cfg(not(feature = "soft"))]
-compile_error!("mkey needs a device: enable the feature `soft`");
+#[cfg(not(any(feature = "soft", feature = "ibverbs")))]
+compile_error!("mkey needs a device: enable the feature `soft` or `ibverbs`");
 
 #[cfg(feature = "testing")]
 use crate::testing::{Faults, FaultyCq, FaultyQp};
@@ -11,13 +11,25 @@ use mkey_core::device::Device;
 use mkey_core::device::{CqHandle, QpHandle};
 use mkey_core::error::Result;
 use mkey_core::work::{Completion, RecvWr, SendWr};
+#[cfg(feature = "ibverbs")]
+use mkey_ibverbs::{IbvCq, IbvDevice, IbvQp};
+#[cfg(feature = "soft")]
 use mkey_soft::{SoftCq, SoftDevice, SoftQp};
 use std::sync::Arc;
+#[cfg(all(feature = "testing", feature = "ibverbs"))]
+use std::{sync::OnceLock, time::Instant};
+
+/// Where the time of devices begins that have none of their own.
+#[cfg(all(feature = "testing", feature = "ibverbs"))]
+static START: OnceLock<Instant> = OnceLock::new();
 
 /// A device.
 #[derive(Clone, Debug)]
 pub(crate) enum Plane {
+    #[cfg(feature = "soft")]
     Soft(Arc<SoftDevice>),
+    #[cfg(feature = "ibverbs")]
+    Ibv(Arc<IbvDevice>),
     /// One of the others, its control plane, and what goes wrong on it.
     #[cfg(feature = "testing")]
     Faulty(Box<Plane>, Arc<dyn Device>, Faults),
@@ -26,7 +38,10 @@ pub(crate) enum Plane {
 /// A queue pair of it.
 #[derive(Debug)]
 pub(crate) enum QpPlane {
+    #[cfg(feature = "soft")]
     Soft(SoftQp),
+    #[cfg(feature = "ibverbs")]
+    Ibv(IbvQp),
     #[cfg(feature = "testing")]
     Faulty(Box<FaultyQp>),
 }
@@ -34,7 +49,10 @@ pub(crate) enum QpPlane {
 /// A completion queue of it.
 #[derive(Debug)]
 pub(crate) enum CqPlane {
+    #[cfg(feature = "soft")]
     Soft(SoftCq),
+    #[cfg(feature = "ibverbs")]
+    Ibv(IbvCq),
     #[cfg(feature = "testing")]
     Faulty(Arc<FaultyCq>),
 }
@@ -42,7 +60,10 @@ pub(crate) enum CqPlane {
 impl Plane {
     pub(crate) fn qp(&self, qp: QpHandle) -> Result<QpPlane> {
         match self {
+            #[cfg(feature = "soft")]
             Self::Soft(device) => device.qp(qp).map(QpPlane::Soft),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(device) => device.qp(qp).map(QpPlane::Ibv),
             #[cfg(feature = "testing")]
             Self::Faulty(plane, control, faults) => {
                 let faulty = FaultyQp::new(plane.qp(qp)?, qp, control, faults);
@@ -53,7 +74,10 @@ impl Plane {
 
     pub(crate) fn cq(&self, cq: CqHandle) -> Result<CqPlane> {
         match self {
+            #[cfg(feature = "soft")]
             Self::Soft(device) => device.cq(cq).map(CqPlane::Soft),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(device) => device.cq(cq).map(CqPlane::Ibv),
             #[cfg(feature = "testing")]
             Self::Faulty(plane, control, faults) => {
                 Ok(CqPlane::Faulty(FaultyCq::new(plane.cq(cq)?, plane, control, faults)))
@@ -66,6 +90,8 @@ impl Plane {
     pub(crate) fn now(&self) -> std::time::Duration {
         match self {
             Self::Soft(device) => device.now(),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(_) => START.get_or_init(Instant::now).elapsed(),
             Self::Faulty(plane, ..) => plane.now(),
         }
     }
@@ -75,7 +101,10 @@ impl QpPlane {
     #[inline]
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> std::result::Result<(), PostError> {
         match self {
+            #[cfg(feature = "soft")]
             Self::Soft(qp) => qp.post_send(chain),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(qp) => qp.post_send(chain),
             #[cfg(feature = "testing")]
             Self::Faulty(qp) => qp.post_send(chain),
         }
@@ -84,7 +113,10 @@ impl QpPlane {
     #[inline]
     pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> std::result::Result<(), PostError> {
         match self {
+            #[cfg(feature = "soft")]
             Self::Soft(qp) => qp.post_recv(chain),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(qp) => qp.post_recv(chain),
             #[cfg(feature = "testing")]
             Self::Faulty(qp) => qp.post_recv(chain),
         }
@@ -95,7 +127,10 @@ impl CqPlane {
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         match self {
+            #[cfg(feature = "soft")]
             Self::Soft(cq) => cq.poll(into),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(cq) => cq.poll(into),
             #[cfg(feature = "testing")]
             Self::Faulty(cq) => cq.poll(into),
         }
@@ -111,7 +146,10 @@ impl CqPlane {
 
     pub(crate) fn request_notify(&self, solicited_only: bool) -> Result<()> {
         match self {
+            #[cfg(feature = "soft")]
             Self::Soft(cq) => cq.request_notify(solicited_only),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(cq) => cq.request_notify(solicited_only),
             #[cfg(feature = "testing")]
             Self::Faulty(cq) => cq.request_notify(solicited_only),
         }

@@ -88,7 +88,8 @@ impl Qp {
         }
         let mtu = self.endpoint().mtu.min(peer.mtu).clamp(256, 4096);
         let path_mtu = 1 << mtu.ilog2();
-        let ah = AhAttr { gid: Gid(peer.gid), port: 1, hop_limit: 64, ..AhAttr::default() };
+        let gid_index = self.inner.pd.device().port().gid_index;
+        let ah = AhAttr { gid: Gid(peer.gid), gid_index, port: 1, traffic_class: 0, hop_limit: 64 };
         let init = QpModify::init(self.inner.peer.rights());
         for step in [
             &init,

@@ -19,8 +19,12 @@ use crate::workspace::{Target, Workspace};
 
 /// The test targets that are run in a guest of each kernel: package and target. Their ignored
 /// tests are run there, too, so that a test which needs a kernel's device can be one.
-const TESTS: [(&str, &str); 3] =
-    [("mkey-os", "accounting"), ("mkey-os", "tracefs"), ("mkey-cli", "registration")];
+const TESTS: [(&str, &str); 4] = [
+    ("mkey-os", "accounting"),
+    ("mkey-os", "tracefs"),
+    ("mkey-cli", "registration"),
+    ("mkey-ibverbs", "rxe"),
+];
 
 /// The part `vm`.
 pub fn part(workspace: &Workspace) -> Result<Report> {

@@ -19,6 +19,7 @@ use std::time::Duration;
   mkey bench --command-cost 16us  add a declared firmware command to each registration
   mkey bench --json run.json      the tables, and all figures in a file
   mkey bench --csv - > run.csv    one line a row, nothing else on standard output
+  mkey bench --device mlx5_0      a device of this machine
   mkey bench --memory 64MiB --time 5s  a quick look
   mkey bench --html run.html      the tables, and a page with plots to show
   mkey bench registration         what registering costs by size and page
@@ -31,7 +32,7 @@ pub struct BenchArgs {
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
 
-    /// The device to measure
+    /// The device to measure; `mkey devices` lists them
     #[arg(long, value_name = "NAME", default_value = device::SOFTWARE)]
     pub device: String,
 
@@ -49,9 +50,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_cost)]
     pub command_cost: Duration,
 
-    /// How pages are pinned
-    #[arg(long, value_enum, default_value_t = Pin::Kernel)]
-    pub pin: Pin,
+    /// How the software RNIC pins pages [default: kernel]
+    #[arg(long, value_enum)]
+    pub pin: Option<Pin>,
 
     /// Reserve no huge pages; use those that are free
     #[arg(long)]

@@ -96,7 +96,7 @@ impl<'a> Flat<'a> {
             prefault_ns: median(register.and_then(|r| r.prefault)),
             prefault_runs: register.and_then(|r| r.prefault).map(|p| p.samples),
             pin_ns: median(register.and_then(|r| r.pin)),
-            table_ns: register.map(|r| r.table.median_ns),
+            table_ns: median(register.and_then(|r| r.table)),
             command_ns: median(register.and_then(|r| r.command)),
             total_ns: register.map(|r| r.total_ns()),
             reg_mr_ns: register.map(|r| r.verb.median_ns),

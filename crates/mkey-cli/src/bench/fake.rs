@@ -290,7 +290,7 @@ impl Device for Fake {
         &self.capabilities
     }
     fn port(&self) -> PortInfo {
-        PortInfo { active: true, active_mtu: 4096, gid: Gid::default() }
+        PortInfo { active: true, active_mtu: 4096, gid: Gid::default(), gid_index: 0 }
     }
     fn alloc_pd(&self) -> Result<PdHandle> {
         self.other("alloc_pd").map(PdHandle)

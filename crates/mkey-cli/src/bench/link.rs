@@ -119,7 +119,8 @@ impl<'a, D: DataPlane> Link<'a, D> {
 
     fn to_rts(&self, qp: QpHandle, dest_qp_num: u32) -> Result<()> {
         let port = self.device.port();
-        let ah = AhAttr { gid: port.gid, port: 1, hop_limit: 64, ..AhAttr::default() };
+        let (gid, gid_index) = (port.gid, port.gid_index);
+        let ah = AhAttr { gid, gid_index, port: 1, traffic_class: 0, hop_limit: 64 };
         let steps = [
             QpModify::init(Rights::REMOTE_WRITE),
             QpModify::rtr(ah, dest_qp_num, port.active_mtu.clamp(256, 4096), 0),

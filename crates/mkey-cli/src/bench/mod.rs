@@ -73,19 +73,9 @@ pub fn run(args: &BenchArgs) -> Result<(), End> {
 
 /// The bench without a further word.
 fn strategies(args: &BenchArgs) -> Result<(), End> {
-    check_device(&args.device)?;
     check_outputs(&args.json, &args.csv)?;
     html::check(&args.html)?;
-    let stop = stop::Stop::on_signals().map_err(End::failed)?;
-    let device =
-        device::open_software(args.pin.mode(), args.command_cost, true).map_err(End::failed)?;
-    let mut report = match measure_device(args, &*device, &stop) {
-        Ok(report) => report,
-        Err(RowError::Stopped(signal)) => return Err(End::Signal(signal)),
-        Err(error) => return Err(End::failed(error)),
-    };
-    // What was asked for may have been refused: known only after the registrations.
-    device.pin_mode().name().clone_into(&mut report.device.pin);
+    let report = if args.device == device::SOFTWARE { software(args)? } else { real(args)? };
     let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
     html::write(&args.html, || html::bench::page(&report))?;
     output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
@@ -93,6 +83,32 @@ fn strategies(args: &BenchArgs) -> Result<(), End> {
         return Err(End::failed("not one row could be measured"));
     }
     Ok(())
+}
+
+/// Measures the software RNIC.
+fn software(args: &BenchArgs) -> Result<Report, End> {
+    let stop = stop::Stop::on_signals().map_err(End::failed)?;
+    let pin = args.pin.unwrap_or(args::Pin::Kernel);
+    let device = device::open_software(pin.mode(), args.command_cost, true).map_err(End::failed)?;
+    let mut report = measure_device(args, &*device, &stop).map_err(ended)?;
+    // What was asked for may have been refused: known only after the registrations.
+    device.pin_mode().name().clone_into(&mut report.device.pin);
+    Ok(report)
+}
+
+/// Measures a real device.
+fn real(args: &BenchArgs) -> Result<Report, End> {
+    let device = device::open_measured(&args.device, args.pin, args.command_cost)?;
+    let stop = stop::Stop::on_signals().map_err(End::failed)?;
+    measure_device(args, &*device, &stop).map_err(ended)
+}
+
+/// How a measurement that was not done ends the run.
+pub(crate) fn ended(error: RowError) -> End {
+    match error {
+        RowError::Stopped(signal) => End::Signal(signal),
+        error => End::failed(error),
+    }
 }
 
 /// Refuses a device that is not here.
@@ -193,7 +209,7 @@ fn measure_device<D: DataPlane>(
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
-        device: facts::device(device, args.pin),
+        device: facts::device(device, args.pin.unwrap_or(args::Pin::Kernel)),
         machine: facts::machine(clock),
         memory: MemoryFacts { asked: args.memory, bytes: fit.bytes },
         io,

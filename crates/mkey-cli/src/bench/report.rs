@@ -137,8 +137,8 @@ pub struct Register {
     pub prefault: Option<Summary>,
     /// Pinning, as the device counts it; `None` where nothing is pinned.
     pub pin: Option<Summary>,
-    /// The device's own tables.
-    pub table: Summary,
+    /// The device's own tables; `None` where the device does not tell.
+    pub table: Option<Summary>,
     /// Declared device commands; `None`: none declared.
     pub command: Option<Summary>,
     /// The verb from call to return: pin, table, command and what lies between.

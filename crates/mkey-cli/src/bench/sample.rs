@@ -14,7 +14,7 @@ pub fn report() -> Report {
         bytes: 1 << 30,
         prefault: prefault.map(|t| ns(t, 3, 1)),
         pin: pin.map(|t| ns(t, 61, 1)),
-        table: ns(table, 61, 1),
+        table: Some(ns(table, 61, 1)),
         command: None,
         verb: ns(pin.unwrap_or(0.0) + table, 61, 1),
         deregister: ns(2.9e6, 61, 1),

@@ -136,7 +136,7 @@ pub fn strategy_rows(report: &Report) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let register = figures.register;
         cells.push(median(register.and_then(|r| r.prefault)));
         cells.push(median(register.and_then(|r| r.pin)));
-        cells.push(median(register.map(|r| r.table)));
+        cells.push(median(register.and_then(|r| r.table)));
         if simulated {
             cells.push(median(register.and_then(|r| r.command)));
         }

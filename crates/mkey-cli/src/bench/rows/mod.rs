@@ -340,7 +340,9 @@ impl Terms {
         self.deregister.record(start.elapsed());
         self.verb.record(verb);
         self.pin.record_ns(after.pin.saturating_sub(before.pin));
-        self.table.record_ns(after.table.saturating_sub(before.table));
+        if after.registrations > before.registrations {
+            self.table.record_ns(after.table.saturating_sub(before.table));
+        }
         self.command.record_ns(after.command.saturating_sub(before.command));
         self.taken += 1;
         Ok(())
@@ -353,7 +355,7 @@ impl Terms {
             bytes,
             prefault: prefault.summary(),
             pin: above_zero(&self.pin).filter(|_| !on_demand),
-            table: self.table.summary().ok_or_else(nothing)?,
+            table: self.table.summary(),
             command: above_zero(&self.command),
             verb: self.verb.summary().ok_or_else(nothing)?,
             deregister: self.deregister.summary().ok_or_else(nothing)?,

@@ -1,0 +1,21 @@
+//! What a device tells of itself.
+
+use crate::context::Context;
+use mkey_sys::inline;
+use mkey_sys::types::*;
+use std::ffi::c_int;
+
+/// The attributes of the device; the errno if they can not be had.
+pub(crate) fn query(context: &Context) -> Result<ibv_device_attr_ex, i32> {
+    let mut attr: ibv_device_attr_ex = bytemuck::Zeroable::zeroed();
+    let input = std::ptr::null();
+    // SAFETY: the device is open, and the attributes are ours to be written.
+    let answer =
+        unsafe { inline::ibv_query_device_ex(context.verbs, context.raw(), input, &raw mut attr) };
+    if answer == 0 { Ok(attr) } else { Err(crate::failure::errno_of(answer)) }
+}
+
+/// A limit, which libibverbs gives with a sign.
+pub(crate) fn limit(value: c_int) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}

@@ -1,0 +1,72 @@
+//! An object of libibverbs that one thread may destroy while others use it.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{PoisonError, RwLock};
+
+/// A pointer that is valid until [`Live::end`] has succeeded.
+pub(crate) struct Live<T>(RwLock<Option<NonNull<T>>>);
+
+// SAFETY: libibverbs' objects may be used by any thread; only the pointer itself is kept here.
+unsafe impl<T> Send for Live<T> {}
+// SAFETY: as above; it is changed behind the lock.
+unsafe impl<T> Sync for Live<T> {}
+
+impl<T> Live<T> {
+    /// An object that was just created.
+    pub(crate) fn new(object: NonNull<T>) -> Self {
+        Self(RwLock::new(Some(object)))
+    }
+
+    /// Uses the object, beside other users; `None` once it is destroyed.
+    pub(crate) fn with<R>(&self, use_it: impl FnOnce(*mut T) -> R) -> Option<R> {
+        let object = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        object.map(|object| use_it(object.as_ptr()))
+    }
+
+    /// Uses the object alone; `None` once it is destroyed.
+    #[inline]
+    pub(crate) fn alone<R>(&self, use_it: impl FnOnce(*mut T) -> R) -> Option<R> {
+        let object = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        object.map(|object| use_it(object.as_ptr()))
+    }
+
+    /// Destroys the object, after all uses; the errno if it is refused and lives on. An object that
+    /// was destroyed before is left alone.
+    pub(crate) fn end(&self, destroy: impl FnOnce(*mut T) -> c_int) -> Result<(), i32> {
+        let mut object = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(live) = *object else { return Ok(()) };
+        match destroy(live.as_ptr()) {
+            0 => {
+                *object = None;
+                Ok(())
+            }
+            errno => Err(crate::failure::errno_of(errno)),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Live<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Live")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_end_leaves_the_object_and_a_done_one_does_not() {
+        let mut object = 5u8;
+        let live = Live::new(NonNull::from(&mut object));
+        assert_eq!(live.end(|_| libc::EBUSY), Err(libc::EBUSY));
+        // SAFETY: the object above, which nobody else touches.
+        assert_eq!(live.with(|object| unsafe { *object }), Some(5));
+        assert_eq!(live.end(|_| 0), Ok(()));
+        assert_eq!(live.with(|_| ()), None);
+        assert_eq!(live.alone(|_| ()), None);
+        assert_eq!(live.end(|_| libc::EBUSY), Ok(()), "it is not asked again");
+    }
+}
