@@ -643,7 +643,7 @@ impl World {
         let pooled = self.blocks.iter().chain(lives).filter(|block| block.foreign.is_none());
         let bytes: u64 = pooled.map(|block| block.slice.len().next_multiple_of(GRAIN) as u64).sum();
         // Blocks come in sizes of at most half as much again.
-        let in_use = self.pool.stats().in_use;
+        let in_use = self.pool.stats().in_use_bytes;
         assert!((bytes..=bytes + bytes / 2).contains(&in_use), "{in_use} in use, {bytes} are out");
         for block in &self.blocks {
             block.check();
@@ -655,7 +655,7 @@ impl World {
         self.lives.clear();
         self.quiesce();
         self.blocks.clear();
-        assert_eq!(self.pool.stats().in_use, 0);
+        assert_eq!(self.pool.stats().in_use_bytes, 0);
         self.cache.flush();
         let stats = self.cache.stats();
         assert_eq!((stats.registered, stats.invalid_in_use), (0, 0), "{stats:?}");

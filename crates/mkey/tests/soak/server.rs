@@ -127,7 +127,7 @@ impl Server<'_> {
         let world = self.session.world;
         let allocated = if self.random.one_in(50) {
             world.counts.blocks_waited.add();
-            world.pool.alloc_wait(words * 8, Duration::from_millis(2))
+            world.pool.alloc_within(words * 8, Duration::from_millis(2))
         } else {
             world.pool.alloc(words * 8)
         };
