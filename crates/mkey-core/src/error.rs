@@ -184,7 +184,7 @@ pub enum Reason {
     #[error("the objects belong to different protection domains")]
     OtherPd,
     /// The queue pair's state does not allow it (R-ORD-08, R-ORD-09).
-    #[error("the queue pair is in state {state}")]
+    #[error("the queue pair is in state {state}{}", way_on(*.state))]
     QpState {
         /// Its state.
         state: QpState,
@@ -200,7 +200,10 @@ pub enum Reason {
         missing: Option<&'static str>,
     },
     /// The queue is full (R-ORD-10).
-    #[error("the queue holds its {depth} work requests already; poll completions to make room")]
+    #[error(
+        "the queue holds its {depth} work requests already; poll completions to make room (unsignaled \
+         work makes room with the completion of later signaled work)"
+    )]
     QueueFull {
         /// How many it holds.
         depth: u32,
@@ -248,7 +251,7 @@ pub enum Reason {
         length: u64,
     },
     /// A right that the memory region does not have (R-ODP-12).
-    #[error("the memory region lacks {missing}")]
+    #[error("the memory region {}", lacks(*.missing))]
     RightMissing {
         /// What is missing.
         missing: Rights,
@@ -476,5 +479,33 @@ impl fmt::Display for Errno {
             other => return write!(f, "errno {other}"),
         };
         f.write_str(name)
+    }
+}
+
+/// What brings a queue pair to where work may be posted.
+fn way_on(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset | QpState::Init => "; connect it first",
+        _ => "",
+    }
+}
+
+/// What a region lacks, and the steps of its registration that would have given it.
+fn lacks(missing: Rights) -> String {
+    if missing == Rights::REMOTE {
+        let steps = "remote_read(), remote_write() or remote_atomic()";
+        return format!("is local-only: registered with {steps}, peers can reach it");
+    }
+    let steps = [
+        (Rights::MW_BIND, "windows()"),
+        (Rights::REMOTE_READ, "remote_read()"),
+        (Rights::REMOTE_WRITE, "remote_write()"),
+        (Rights::REMOTE_ATOMIC, "remote_atomic()"),
+    ];
+    let steps = steps.iter().filter(|(right, _)| missing.contains(*right));
+    let steps: Vec<&str> = steps.map(|&(_, step)| step).collect();
+    match steps.is_empty() {
+        true => format!("lacks {missing}"),
+        false => format!("lacks {missing}: register it with {}", steps.join(" and ")),
     }
 }

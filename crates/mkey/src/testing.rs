@@ -2,6 +2,8 @@
 //!
 //! * [`Pair`]: two connected queue pairs in one process, on software RNICs with a virtual clock and
 //!   seeded keys: timeouts and retries take no time, and a run repeats.
+//!   [`Pair::next`] and [`Pair::advance`] let that time pass; what waits by itself, as
+//!   [`Cq::next`](crate::Cq::next) does, waits by the clock on the wall.
 //! * [`Pair::expect_refusal`]: runs work that must be refused, and gives the reason, typed and in
 //!   words.
 //! * [`Faults`]: verbs that fail, work that fails, completions that come late or never, chosen by

@@ -144,7 +144,9 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// No completion when it succeeds.
+    /// No completion when it succeeds. Its place in the queue, and what it names, are free once a
+    /// completion of later signaled work of that queue pair has been polled: a queue of unsignaled
+    /// work alone fills up.
     pub fn unsignaled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
         self

@@ -117,7 +117,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn a_waiter_that_gives_up_leaves_the_queue() {
     let (client, _server) = pair();
-    client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
+    let _grants = client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
     let slice = client.memory(64);
     let first = slice.grant(&client.qp, CHANGES).expect("one");
     let mut waiting = Box::pin(slice.prepare_grant_async(&client.qp, CHANGES));

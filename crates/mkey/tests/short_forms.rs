@@ -2,7 +2,9 @@
 
 mod peers;
 
-use mkey::{Device, Error, Mr, Pd, Reason, Recv, Region, SoftOptions, WcStatus, Work};
+use mkey::{
+    Device, Error, Mr, Pd, PeerAccess, Qp, Reason, Recv, Region, SoftOptions, WcStatus, Work,
+};
 use peers::{LONG, SHORT, pair};
 
 #[test]
@@ -84,4 +86,27 @@ fn a_failed_completion_tells_why() {
     pair.a.qp.post(&[Work::write_inline(b"no", key)]).expect("posted");
     let error = pair.a.device.check(pair.next(&pair.a)).expect_err("read-only");
     assert!(error.to_string().contains("remote write wanted"), "{error}");
+}
+
+#[test]
+fn errors_tell_the_way_on() {
+    let (client, server) = pair();
+    let says = |error: &Error, what: &str| assert!(error.to_string().contains(what), "{error}");
+    let local = Mr::new(&client.pd, Region::new(64).expect("memory")).expect("mr").into_slice();
+    says(&local.grant(&client.qp, PeerAccess::READ).expect_err("no windows"), "windows()");
+    says(&local.remote_key().expect_err("local-only"), "remote_read()");
+    let alone = Qp::builder(&client.pd, &client.cq).create().expect("qp");
+    let early = alone.post(&[Work::send_inline(b"a")]).expect_err("not connected");
+    says(&early.error, "connect it first");
+    // Unsignaled work alone fills the queue, however often it is polled.
+    let exposed = Mr::builder(&server.pd).remote_write();
+    let exposed = exposed.register(Region::new(64).expect("memory")).expect("mr");
+    let key = exposed.remote_key(..1).expect("exposed");
+    let full = loop {
+        if let Err(refused) = client.qp.post(&[Work::write_inline(b"a", key).unsignaled()]) {
+            break refused.error;
+        }
+        assert_eq!(client.cq.next(std::time::Duration::ZERO), Ok(None));
+    };
+    says(&full, "unsignaled");
 }
