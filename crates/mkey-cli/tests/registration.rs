@@ -3,7 +3,8 @@
 mod common;
 
 use common::{alone, mkey, run, skipped};
-use mkey_cli::bench::registration::report::{Figures, Outcome, Sweep, Term};
+use mkey_cli::bench::registration::report::{Figures, Sweep, Term};
+use mkey_cli::bench::report::Outcome;
 use mkey_cli::model::report::{Model, Part, PredictionOutcome};
 use roxmltree::{Document, ParsingOptions};
 use rustix::process::{Pid, Signal, kill_process};

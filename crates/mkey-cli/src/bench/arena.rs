@@ -2,7 +2,7 @@
 //!
 //! Peers and this process write an [`Arena`] at the same time, so it lends no references: bytes
 //! move by raw copies whose ranges are checked here.
-#![allow(unsafe_code)] // The one file of this crate that does; each block says why it holds.
+#![allow(unsafe_code)] // Memory is touched by address, in this file only; each block says why it holds.
 
 use super::error::{Result, RowError};
 use mkey_core::address::HostAddr;

@@ -1,6 +1,7 @@
 //! The arguments of `mkey bench`.
 
 use super::registration::args::RegistrationArgs;
+use super::sizes::parse_bytes;
 use super::storage::args::StorageArgs;
 use super::tensor::args::TensorArgs;
 use crate::device;
@@ -130,11 +131,16 @@ impl Pin {
 const LEAST_MEMORY: u64 = 2 << 20;
 
 fn parse_size(text: &str) -> Result<u64, String> {
-    let bytes = text.parse::<bytesize::ByteSize>()?.as_u64();
-    match bytes {
-        LEAST_MEMORY.. if bytes <= 1 << 40 => Ok(bytes),
+    match parse_bytes(text)? {
+        bytes @ LEAST_MEMORY.. if bytes <= 1 << 40 => Ok(bytes),
         _ => Err("between 2MiB and 1TiB, please".to_owned()),
     }
+}
+
+/// The values asked for, each once, in the order of their declaration; all if none was.
+pub(crate) fn chosen<T: ValueEnum + PartialEq>(asked: &[T]) -> Vec<T> {
+    let is_asked = |value: &&T| asked.is_empty() || asked.contains(value);
+    T::value_variants().iter().filter(is_asked).cloned().collect()
 }
 
 /// The time of a measurement.

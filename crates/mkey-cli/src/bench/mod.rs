@@ -1,9 +1,9 @@
 //! `mkey bench`: what each registration strategy costs on this machine.
 //!
-//! * [`args`]: what is asked. [`memory`]: how much fits. [`mend`]: what is not allowed here, and
-//!   the command that would allow it.
-//! * [`measure`]: samples, batches, budgets. [`arena`]: memory, [`populate`] brings it in; [`link`]: the two queue pairs;
-//!   [`rows`]: one strategy each.
+//! * [`args`]: what is asked, [`sizes`] in what words. [`memory`]: how much fits. [`mend`]: what is
+//!   not allowed here, and the command that would allow it.
+//! * [`measure`]: samples, batches, budgets. [`arena`]: memory, [`populate`] brings it in; [`link`]:
+//!   the two queue pairs; [`rows`]: one strategy each.
 //! * [`report`]: the figures; [`mechanisms`] and [`claims`] are made from them. [`text`] and
 //!   [`table`] print them, [`export`] writes JSON and CSV; [`facts`]: what they were taken on.
 //! * [`registration`]: `mkey bench registration`.
@@ -30,6 +30,7 @@ pub mod report;
 pub mod rows;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod sizes;
 pub mod stop;
 pub mod storage;
 pub mod table;

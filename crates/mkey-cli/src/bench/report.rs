@@ -222,6 +222,14 @@ impl<F> Outcome<F> {
             Self::NotMeasured(_) => None,
         }
     }
+
+    /// Why it was not measured, if so.
+    pub fn missing(&self) -> Option<&Missing> {
+        match self {
+            Self::Measured(_) => None,
+            Self::NotMeasured(missing) => Some(missing),
+        }
+    }
 }
 
 impl Missing {

@@ -36,7 +36,7 @@ pub fn run(args: &TensorArgs) -> Result<(), End> {
     let stop = Stop::on_signals().map_err(End::failed)?;
     let software = Software::open(args.pin.mode(), args.command_cost).map_err(End::failed)?;
     let device = &software.device;
-    let progress = Progress::new(args.sizes().len().saturating_mul(args.strategies().len()));
+    let progress = Progress::new(args.sizes.0.len().saturating_mul(args.strategies().len()));
     let bounds = memory::bounds();
     let plan = plan::Plan { device, args, bounds, stop: &stop, progress: &progress };
     let rows = plan::measure(&plan);

@@ -165,10 +165,7 @@ fn strategies(report: &Report) -> String {
         heads.iter().enumerate().map(|(n, head)| (*head, side(n, head), None)).collect();
     let line = |(cells, row): (Vec<String>, &Row)| match &row.outcome {
         Outcome::Measured(_) => Line::Cells(cells),
-        Outcome::NotMeasured(missing) => {
-            let why = format!("not measured: {}", missing.what);
-            Line::Text(cells, why, missing.command.clone())
-        }
+        Outcome::NotMeasured(missing) => Line::not_measured(cells, missing),
     };
     let lines: Vec<Line> = rows.into_iter().zip(&report.rows).map(line).collect();
     render(&columns, &lines)

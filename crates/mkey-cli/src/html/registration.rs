@@ -2,8 +2,9 @@
 
 use super::page::{Item, Page, Plot, Section, Table, TableRow};
 use super::svg::{self, Dot, Part, Series};
-use crate::bench::registration::report::{Figures, Outcome, Row, Sweep, Term};
+use crate::bench::registration::report::{Figures, Row, Sweep, Term};
 use crate::bench::registration::text;
+use crate::bench::report::Outcome;
 use crate::bench::units::size;
 
 /// How to read points.

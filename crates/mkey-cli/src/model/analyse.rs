@@ -3,7 +3,8 @@
 use super::fit::{LEAST, Line, Point, fit, leave_one_out};
 use super::report::*;
 use crate::bench::measure::median;
-use crate::bench::registration::report::{Figures, Outcome, Row, Sweep, Term};
+use crate::bench::registration::report::{Figures, Row, Sweep, Term};
+use crate::bench::report::Outcome;
 
 /// Sizes from here on are those that programs register once and that take long.
 const LARGE: u64 = 1 << 20;

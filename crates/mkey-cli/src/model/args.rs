@@ -2,6 +2,7 @@
 
 use crate::bench::args::parse_time;
 use crate::bench::registration::args::SweepArgs;
+use crate::bench::sizes::parse_bytes;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub struct ModelArgs {
 }
 
 fn parse_predicted(text: &str) -> Result<u64, String> {
-    let bytes = text.parse::<bytesize::ByteSize>()?.as_u64();
+    let bytes = parse_bytes(text)?;
     if (4 << 10..=1 << 50).contains(&bytes) {
         Ok(bytes)
     } else {

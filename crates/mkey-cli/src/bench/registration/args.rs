@@ -1,6 +1,7 @@
 //! The arguments of `mkey bench registration`.
 
 use crate::bench::args::{Pin, parse_cost, parse_time};
+use crate::bench::sizes::{Sizes, parse_bytes, parse_sizes};
 use crate::device;
 use clap::{Args, ValueEnum};
 use mkey_os::mapping::PageKind;
@@ -52,7 +53,8 @@ pub struct SweepArgs {
 
     /// Sizes: single ones, and ranges by powers of two, as in 4KiB..1GiB or 4KiB,64KiB,1GiB..8GiB.
     /// On each kind of page those of whole pages are measured
-    #[arg(long, value_name = "SIZES", default_value = "4KiB..1GiB", value_parser = parse_sizes)]
+    #[arg(long, value_name = "SIZES", default_value = "4KiB..1GiB",
+          value_parser = |text: &str| parse_sizes(text, parse_size))]
     pub sizes: Sizes,
 
     /// Kinds of pages: 4KiB, thp, 2MiB, 1GiB
@@ -127,35 +129,11 @@ impl SweepArgs {
     }
 }
 
-/// Sizes in bytes, ascending, each once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sizes(pub Vec<u64>);
-
 /// The least and the most that can be registered at once here.
 const SIZES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 40;
 
-fn parse_sizes(text: &str) -> Result<Sizes, String> {
-    let mut sizes = Vec::new();
-    for part in text.split(',') {
-        match part.split_once("..") {
-            None => sizes.push(parse_size(part)?),
-            Some((from, to)) => {
-                let (from, to) = (parse_size(from)?, parse_size(to.trim_start_matches('='))?);
-                if from > to {
-                    return Err(format!("{part:?} ends below its beginning"));
-                }
-                let double = |size: &u64| size.checked_mul(2).filter(|size| *size <= to);
-                sizes.extend(std::iter::successors(Some(from), double));
-            }
-        }
-    }
-    sizes.sort_unstable();
-    sizes.dedup();
-    Ok(Sizes(sizes))
-}
-
 fn parse_size(text: &str) -> Result<u64, String> {
-    let bytes = text.parse::<bytesize::ByteSize>()?.as_u64();
+    let bytes = parse_bytes(text)?;
     if SIZES.contains(&bytes) {
         Ok(bytes)
     } else {
@@ -169,14 +147,14 @@ mod tests {
 
     #[test]
     fn ranges_and_single_sizes() {
-        let parsed = |text| parse_sizes(text).map(|sizes| sizes.0);
+        let parsed = |text| parse_sizes(text, parse_size).map(|sizes| sizes.0);
         assert_eq!(parsed("4KiB..32KiB"), Ok(vec![4096, 8192, 16384, 32768]));
         assert_eq!(parsed("1MiB,4KiB..10KiB,4KiB"), Ok(vec![4096, 8192, 1 << 20]));
         assert_eq!(parsed("3MiB"), Ok(vec![3 << 20]));
         assert_eq!(parsed("4KiB..1GiB").unwrap().len(), 19);
         assert_eq!(parsed("4KiB..1TiB").unwrap().len(), 29);
         for bad in ["", ",", "x", "1GiB..4KiB", "1", "2TiB", "4KiB..", "..", "4KiB..8KiB..1MiB"] {
-            assert!(parse_sizes(bad).is_err(), "{bad}");
+            assert!(parse_sizes(bad, parse_size).is_err(), "{bad}");
         }
     }
 }

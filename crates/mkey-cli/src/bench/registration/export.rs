@@ -1,6 +1,7 @@
 //! A sweep as CSV: one line a size.
 
-use super::report::{Outcome, Sweep, Term};
+use super::report::{Row, Sweep, Term};
+use crate::bench::export::lines;
 use crate::bench::report::Summary;
 use crate::exit::End;
 use serde::Serialize;
@@ -33,13 +34,8 @@ struct Flat<'a> {
     not_measured: Option<&'a str>,
 }
 
-/// The sweep as CSV with a head.
-///
-/// # Errors
-/// [`End::Failed`] if it can not be represented.
-pub fn csv(sweep: &Sweep) -> Result<Vec<u8>, End> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in &sweep.rows {
+impl<'a> Flat<'a> {
+    fn new(sweep: &'a Sweep, row: &'a Row) -> Self {
         let figures = row.figures();
         let median = |summary: Option<Summary>| summary.map(|s| s.median_ns);
         let p99 = |summary: Option<Summary>| summary.map(|s| s.p99_ns);
@@ -50,38 +46,40 @@ pub fn csv(sweep: &Sweep) -> Result<Vec<u8>, End> {
             let (_, split) = probed.as_ref()?;
             split.iter().find(|(known, _)| *known == term).map(|(_, ns)| *ns)
         };
-        writer
-            .serialize(Flat {
-                page: &row.page,
-                bytes: row.bytes,
-                pages: row.pages(),
-                software: sweep.device.software,
-                simulated: row.simulated,
-                register_ns: median(register),
-                register_p99_ns: p99(register),
-                deregister_ns: median(deregister),
-                deregister_p99_ns: p99(deregister),
-                samples: register.map(|s| s.samples),
-                preempted: figures.map(|f| f.preempted),
-                disturbed: figures.map(|f| f.disturbed),
-                pin_ns: median(terms.and_then(|t| t.pin)),
-                unpin_ns: median(terms.and_then(|t| t.unpin)),
-                table_ns: median(terms.map(|t| t.table)),
-                command_ns: median(terms.and_then(|t| t.command)),
-                probed_verb_ns: probed.as_ref().map(|(whole, _)| *whole),
-                probed_syscall_ns: stage(Term::Syscall),
-                probed_pin_ns: stage(Term::Pin),
-                probed_map_ns: stage(Term::Map),
-                probed_table_ns: stage(Term::Table),
-                probed_command_ns: stage(Term::Command),
-                not_measured: match &row.outcome {
-                    Outcome::Measured(_) => None,
-                    Outcome::NotMeasured(missing) => Some(&missing.what),
-                },
-            })
-            .map_err(End::failed)?;
+        Self {
+            page: &row.page,
+            bytes: row.bytes,
+            pages: row.pages(),
+            software: sweep.device.software,
+            simulated: row.simulated,
+            register_ns: median(register),
+            register_p99_ns: p99(register),
+            deregister_ns: median(deregister),
+            deregister_p99_ns: p99(deregister),
+            samples: register.map(|s| s.samples),
+            preempted: figures.map(|f| f.preempted),
+            disturbed: figures.map(|f| f.disturbed),
+            pin_ns: median(terms.and_then(|t| t.pin)),
+            unpin_ns: median(terms.and_then(|t| t.unpin)),
+            table_ns: median(terms.map(|t| t.table)),
+            command_ns: median(terms.and_then(|t| t.command)),
+            probed_verb_ns: probed.as_ref().map(|(whole, _)| *whole),
+            probed_syscall_ns: stage(Term::Syscall),
+            probed_pin_ns: stage(Term::Pin),
+            probed_map_ns: stage(Term::Map),
+            probed_table_ns: stage(Term::Table),
+            probed_command_ns: stage(Term::Command),
+            not_measured: row.outcome.missing().map(|missing| missing.what.as_str()),
+        }
     }
-    writer.into_inner().map_err(End::failed)
+}
+
+/// The sweep as CSV with a head line.
+///
+/// # Errors
+/// As [`lines`].
+pub fn csv(sweep: &Sweep) -> Result<Vec<u8>, End> {
+    lines(sweep.rows.iter().map(|row| Flat::new(sweep, row)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Times are nanoseconds. `None` is "there is no such figure", never zero.
 
-use crate::bench::report::{DeviceFacts, Machine, Missing, Summary};
+use crate::bench::report::{DeviceFacts, Machine, Missing, Outcome, Summary};
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON form; grows when a field changes its meaning or goes.
@@ -43,17 +43,7 @@ pub struct Row {
     /// Whether a declared device command is in the figures.
     pub simulated: bool,
     /// The figures, or why there are none.
-    pub outcome: Outcome,
-}
-
-/// What became of a row.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Measured.
-    Measured(Box<Figures>),
-    /// Not measured.
-    NotMeasured(Missing),
+    pub outcome: Outcome<Figures>,
 }
 
 /// The figures of a row.
@@ -190,10 +180,7 @@ impl Row {
 
     /// The figures, if it was measured.
     pub fn figures(&self) -> Option<&Figures> {
-        match &self.outcome {
-            Outcome::Measured(figures) => Some(figures),
-            Outcome::NotMeasured(_) => None,
-        }
+        self.outcome.figures()
     }
 }
 

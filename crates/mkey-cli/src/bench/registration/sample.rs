@@ -1,7 +1,7 @@
 //! A sweep of fixed figures, for tests.
 
 use super::report::*;
-use crate::bench::report::{DeviceFacts, Machine, Missing, Summary};
+use crate::bench::report::{DeviceFacts, Machine, Missing, Outcome, Summary};
 
 /// A sweep of the software RNIC that follows the model exactly: 500 ns and 70 ns a page on 4 KiB
 /// pages, 600 ns and 900 ns a page on 2 MiB pages; with stages on 4 KiB pages as if of rxe. One

@@ -5,7 +5,7 @@
 //! not for large ones; a program that registers memory once does not find it there.
 
 use super::args::SweepArgs;
-use super::report::{Figures, Outcome, Probes, Row, Stages, Terms};
+use super::report::{Figures, Probes, Row, Stages, Terms};
 use super::stages::{self, Stager};
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
@@ -13,6 +13,7 @@ use crate::bench::measure::{Samples, nanoseconds};
 use crate::bench::memory::{self, Bounds, Fit};
 use crate::bench::progress::Progress;
 use crate::bench::report::Missing;
+use crate::bench::report::Outcome;
 use crate::bench::rows::region::WRITABLE;
 use crate::bench::stop::Stop;
 use crate::bench::units::size;
@@ -386,7 +387,7 @@ impl Size {
         Ok(())
     }
 
-    fn outcome(self) -> Outcome {
+    fn outcome(self) -> Outcome<Figures> {
         let disturbed = self.undisturbed.taken < LEAST_ROUNDS.min(self.all.taken);
         let preempted = self.all.taken - self.undisturbed.taken.min(self.all.taken);
         let set = if disturbed { self.all } else { self.undisturbed };

@@ -1,11 +1,13 @@
 //! Sweeps over a device that counts and fails as asked.
 
-use super::args::{Page, Sizes, SweepArgs};
-use super::report::{Outcome, Row, Sweep};
+use super::args::{Page, SweepArgs};
+use super::report::{Row, Sweep};
 use super::sweep::Effort;
 use crate::bench::args::Pin;
 use crate::bench::error::RowError;
 use crate::bench::fake::Fake;
+use crate::bench::report::Outcome;
+use crate::bench::sizes::Sizes;
 use crate::bench::stop::Stop;
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! A sweep as text for people.
 
-use super::report::{Figures, Outcome, Probes, Row, Stages, Sweep, Term};
+use super::report::{Figures, Probes, Row, Stages, Sweep, Term};
+use crate::bench::report::Outcome;
 use crate::bench::report::Summary;
 use crate::bench::table::{Line, Side, WIDTH, render};
 use crate::bench::text::{head, missing, whose};
@@ -149,11 +150,7 @@ fn figures(sweep: &Sweep) -> String {
         .iter()
         .map(|row| match &row.outcome {
             Outcome::Measured(figures) => Line::Cells(cells(sweep, row, figures)),
-            Outcome::NotMeasured(missing) => Line::Text(
-                names(row),
-                format!("not measured: {}", missing.what),
-                missing.command.clone(),
-            ),
+            Outcome::NotMeasured(missing) => Line::not_measured(names(row), missing),
         })
         .collect();
     render(&columns, &lines)

@@ -1,6 +1,7 @@
 //! The arguments of `mkey bench storage`: fio's words.
 
-use crate::bench::args::{Pin, parse_cost};
+use crate::bench::args::{Pin, chosen, parse_cost};
+use crate::bench::sizes::parse_bytes;
 use crate::device;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -74,8 +75,7 @@ pub struct StorageArgs {
 impl StorageArgs {
     /// The strategies asked for, each once, in the order of the table.
     pub fn strategies(&self) -> Vec<Name> {
-        let asked = |name: &&Name| self.strategy.is_empty() || self.strategy.contains(name);
-        Name::value_variants().iter().filter(asked).copied().collect()
+        chosen(&self.strategy)
     }
 
     /// The block sizes asked for, each once, in the order given.
@@ -178,23 +178,6 @@ fn parse_disk(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes in fio's manner: `k`, `m`, `g` and `t` are powers of 1024, also when written `kb`, `KiB`.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(format!("{unit:?} is no unit: k, m, g or t, please")),
-    };
-    let number: u64 = number.parse().map_err(|_| "a number with a unit, as in 4k, please")?;
-    number.checked_mul(1 << shift).ok_or_else(|| "that is too much".to_owned())
-}
-
 fn parse_runtime(text: &str) -> Result<Duration, String> {
     let time = match text.parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?,
@@ -244,20 +227,6 @@ mod tests {
         assert_eq!(args.runtime, Duration::from_millis(200));
         assert_eq!(parse(&["--runtime", "1min"]).unwrap().runtime, Duration::from_secs(60));
         assert_eq!(parse(&["--rw=randwrite"]).unwrap().rw.name(), "randwrite");
-    }
-
-    #[test]
-    fn a_k_is_1024_as_in_fio() {
-        for (text, bytes) in [
-            ("4k", 4096),
-            ("4K", 4096),
-            ("4KiB", 4096),
-            ("4kb", 4096),
-            ("512", 512),
-            ("1m", 1 << 20),
-        ] {
-            assert_eq!(parse_block(text), Ok(bytes), "{text}");
-        }
     }
 
     #[test]

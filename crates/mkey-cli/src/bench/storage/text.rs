@@ -1,7 +1,7 @@
 //! A report as text for people.
 
 use super::report::{Figures, Report, Row, SystemCalls};
-use crate::bench::report::{Missing, Outcome};
+use crate::bench::report::Outcome;
 use crate::bench::table::{Line, Side, WIDTH, render};
 use crate::bench::text::{head, missing, whose};
 use crate::bench::units::{per_second, size, time};
@@ -66,7 +66,7 @@ fn rows(report: &Report, bs: u64) -> String {
         columns.push(("\nmark", Side::Left, None));
     }
     let line = |row: &Row| match &row.outcome {
-        Outcome::NotMeasured(missing) => not_measured(row, missing),
+        Outcome::NotMeasured(missing) => Line::not_measured(vec![row.strategy.clone()], missing),
         Outcome::Measured(figures) => {
             let mut cells = cells(row, figures);
             if simulated {
@@ -77,11 +77,6 @@ fn rows(report: &Report, bs: u64) -> String {
     };
     let lines: Vec<Line> = report.rows.iter().filter(|row| row.bs == bs).map(line).collect();
     render(&columns, &lines)
-}
-
-fn not_measured(row: &Row, missing: &Missing) -> Line {
-    let why = format!("not measured: {}", missing.what);
-    Line::Text(vec![row.strategy.clone()], why, missing.command.clone())
 }
 
 fn cells(row: &Row, figures: &Figures) -> Vec<String> {

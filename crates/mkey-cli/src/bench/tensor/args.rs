@@ -1,7 +1,7 @@
 //! The arguments of `mkey bench tensor`.
 
-use crate::bench::args::{Pin, parse_cost};
-use crate::bench::storage::args::parse_bytes;
+use crate::bench::args::{Pin, chosen, parse_cost};
+use crate::bench::sizes::{Sizes, parse_bytes, parse_sizes};
 use crate::device;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ pub struct TensorArgs {
     /// Sizes of the buffer, as in 64MiB,1GiB; A..B doubles from A to B. Those that do not fit are
     /// left out, and the output says why
     #[arg(
-        long, value_name = "SIZES", value_delimiter = ',', default_value = "64MiB..2GiB",
-        value_parser = parse_sizes
+        long, value_name = "SIZES", default_value = "64MiB..2GiB",
+        value_parser = |text: &str| parse_sizes(text, parse_size)
     )]
-    pub sizes: Vec<Sizes>,
+    pub sizes: Sizes,
 
     /// How often each buffer is pushed cold, and warm after that
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -67,30 +67,7 @@ pub struct TensorArgs {
 impl TensorArgs {
     /// The strategies asked for, each once, in the order of the table.
     pub fn strategies(&self) -> Vec<Name> {
-        let asked = |name: &&Name| self.strategy.is_empty() || self.strategy.contains(name);
-        Name::value_variants().iter().filter(asked).copied().collect()
-    }
-
-    /// The sizes asked for, each once, the smallest first.
-    pub fn sizes(&self) -> Vec<u64> {
-        let mut sizes: Vec<u64> = self.sizes.iter().flat_map(|sizes| sizes.each()).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
-    }
-}
-
-/// A size, or all from one to another, doubling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    first: u64,
-    last: u64,
-}
-
-impl Sizes {
-    fn each(self) -> impl Iterator<Item = u64> {
-        let double = move |size: &u64| size.checked_mul(2).filter(|next| *next <= self.last);
-        std::iter::successors(Some(self.first), double)
+        chosen(&self.strategy)
     }
 }
 
@@ -138,15 +115,6 @@ impl Name {
 const LEAST: u64 = 2 << 20;
 const MOST: u64 = 1 << 40;
 
-fn parse_sizes(text: &str) -> Result<Sizes, String> {
-    let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let (first, last) = (parse_size(first)?, parse_size(last)?);
-    if first > last {
-        return Err("from the smaller to the larger, please".to_owned());
-    }
-    Ok(Sizes { first, last })
-}
-
 fn parse_size(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes @ LEAST..=MOST if bytes.is_multiple_of(LEAST) => Ok(bytes),
@@ -180,11 +148,11 @@ mod tests {
 
     #[test]
     fn a_range_doubles() {
-        let sizes = |text| parse(&["--sizes", text]).unwrap().sizes();
+        let sizes = |text| parse(&["--sizes", text]).unwrap().sizes.0;
         assert_eq!(sizes("64MiB..512MiB"), [64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB]);
         assert_eq!(sizes("64m..200m"), [64 * MIB, 128 * MIB]);
         assert_eq!(sizes("1g,64m,64m..128m"), [64 * MIB, 128 * MIB, 1024 * MIB]);
-        assert_eq!(parse(&[]).unwrap().sizes().last(), Some(&(2048 * MIB)));
+        assert_eq!(parse(&[]).unwrap().sizes.0.last(), Some(&(2048 * MIB)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A report for programs: CSV with one line a row; JSON is the report itself.
 
 use super::report::{Report, Row};
-use crate::bench::report::Outcome;
+use crate::bench::export::lines;
 use crate::exit::End;
 use serde::Serialize;
 
@@ -33,10 +33,7 @@ struct Flat<'a> {
 impl<'a> Flat<'a> {
     fn new(report: &'a Report, row: &'a Row) -> Self {
         let figures = row.figures();
-        let missing = match &row.outcome {
-            Outcome::NotMeasured(missing) => Some(missing),
-            Outcome::Measured(_) => None,
-        };
+        let missing = row.outcome.missing();
         Self {
             id: &row.id,
             strategy: &row.strategy,
@@ -65,13 +62,9 @@ impl<'a> Flat<'a> {
 /// The rows as CSV with a head line.
 ///
 /// # Errors
-/// [`End::Failed`] if a row can not be represented.
+/// As [`lines`].
 pub fn csv(report: &Report) -> Result<Vec<u8>, End> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in &report.rows {
-        writer.serialize(Flat::new(report, row)).map_err(End::failed)?;
-    }
-    writer.into_inner().map_err(End::failed)
+    lines(report.rows.iter().map(|row| Flat::new(report, row)))
 }
 
 #[cfg(test)]

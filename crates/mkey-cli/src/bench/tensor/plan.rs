@@ -37,7 +37,7 @@ pub struct Plan<'a> {
 /// `Stopped`; whatever else keeps a row from being measured stands in the row.
 pub fn measure(plan: &Plan<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for bytes in plan.args.sizes() {
+    for bytes in plan.args.sizes.0.iter().copied() {
         let mut arena: Option<Arc<Arena>> = None;
         for name in plan.args.strategies() {
             plan.stop.check()?;

@@ -52,11 +52,9 @@ fn rows(report: &Report) -> String {
         columns.push(("\nmark", Side::Left, None));
     }
     let line = |row: &Row| match &row.outcome {
-        Outcome::NotMeasured(missing) => Line::Text(
-            vec![size(row.bytes), row.strategy.clone()],
-            format!("not measured: {}", missing.what),
-            missing.command.clone(),
-        ),
+        Outcome::NotMeasured(missing) => {
+            Line::not_measured(vec![size(row.bytes), row.strategy.clone()], missing)
+        }
         Outcome::Measured(figures) => {
             let mut cells = cells(row, figures);
             if simulated {
