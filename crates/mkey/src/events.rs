@@ -25,7 +25,9 @@ struct Once<T> {
 }
 
 impl<T: Copy> Once<T> {
-    const NEW: Self = Self { made: OnceLock::new(), making: Mutex::new(()) };
+    fn new() -> Self {
+        Self { made: OnceLock::new(), making: Mutex::new(()) }
+    }
 
     fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(made) = self.made.get() {
@@ -43,7 +45,7 @@ type Waiters = Mutex<HashMap<CqHandle, Arc<Event>>>;
 
 impl Events {
     pub(crate) fn new(device: Arc<dyn Device>) -> Self {
-        let (channel, thread) = (Once::NEW, Once::NEW);
+        let (channel, thread) = (Once::new(), Once::new());
         Self { device, channel, thread, waiters: Arc::default() }
     }
 
