@@ -179,11 +179,13 @@ impl Pool {
             }
             match deadline {
                 None => listener.wait(),
-                Some(deadline) => {
-                    if listener.wait_deadline(deadline).is_none() {
-                        return Err(turns.timed_out(start.elapsed()));
-                    }
+                // However often it is told to try again.
+                Some(deadline)
+                    if Instant::now() >= deadline || listener.wait_deadline(deadline).is_none() =>
+                {
+                    return Err(turns.timed_out(start.elapsed()));
                 }
+                Some(_) => {}
             }
         }
     }

@@ -6,12 +6,13 @@ mod common;
 mod peers;
 
 use mkey::{
-    Access, Completion, Cq, Device, GrantOptions, Memory, Mr, Pd, PeerAccess, Pool, PoolOptions,
-    Qp, Reason, Recv, Region, Slice, SoftOptions, Work,
+    Access, Completion, Cq, Device, GrantOptions, Memory, Mr, Pd, PeerAccess, Pool, PoolError,
+    PoolOptions, Qp, Reason, Recv, Region, Slice, SoftOptions, Work,
 };
 use mkey_core::queue_pair::{QpModify, QpState};
 use peers::{LONG, Side, connect, device, pair};
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Wake, Waker};
@@ -51,7 +52,7 @@ fn a_reset_lets_go_of_nothing_that_is_posted_after_it() {
     let pd = Pd::new(&device).expect("pd");
     let cq = Cq::new(&device, 64).expect("cq");
     let mut slice = Mr::new(&pd, Region::new(4096).expect("memory")).expect("mr").into_slice();
-    for round in 0..3000 {
+    for round in 0..1000 {
         let qp = Qp::builder(&pd, &cq).depth(4, 4).create().expect("qp");
         let init = QpModify::init(mkey::Rights::empty());
         qp.modify(&init).expect("to INIT");
@@ -192,7 +193,7 @@ fn a_subscriber_may_look_at_the_pool_that_grows() {
     let pd = Pd::new(&device).expect("pd");
     let options = PoolOptions::default().slab(1 << 16).access(Access::local());
     let pool = Pool::new(&pd, &options).expect("pool");
-    POOL.set(Mutex::new(Some(pool.clone()))).ok().expect("once");
+    POOL.set(Mutex::new(Some(pool.clone()))).expect("once");
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         tracing::subscriber::with_default(Looks, || {
@@ -203,6 +204,28 @@ fn a_subscriber_may_look_at_the_pool_that_grows() {
     assert_eq!(told.recv_timeout(LONG).expect("it goes on"), 8);
     assert!(HEARD.load(Ordering::Relaxed) >= 7);
     *POOL.get().expect("set").lock().expect("lock") = None;
+}
+
+/// The device has no room for a second slab, and all blocks of the first are out.
+#[test]
+fn who_waits_for_a_pool_that_can_not_grow_waits_no_longer_than_asked() {
+    let device = Device::soft(SoftOptions { max_keys: 1, ..SoftOptions::default() });
+    let pd = Pd::new(&device.expect("device")).expect("pd");
+    let options = PoolOptions::default().slab(1 << 14).floor(0);
+    let pool = Pool::new(&pd, &options).expect("pool");
+    let blocks: Vec<Slice> = (0..4).map(|_| pool.alloc(1 << 12).expect("room")).collect();
+    let (tell, told) = mpsc::channel();
+    let waits = pool.clone();
+    std::thread::spawn(move || {
+        let refused = waits.alloc_wait(1 << 12, Duration::from_millis(20)).map(drop);
+        let _ = tell.send(refused.map_err(|error| matches!(error, PoolError::TimedOut { .. })));
+        let mut future = pin!(waits.alloc_async(1 << 12));
+        let pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        let _ = tell.send(Err(pending));
+    });
+    assert_eq!(told.recv_timeout(LONG).expect("it gives up"), Err(true), "timed out");
+    assert_eq!(told.recv_timeout(LONG).expect("it lets others run"), Err(true), "pending");
+    drop(blocks);
 }
 
 /// A completion that says that the peer has ended a grant may be polled late: when the window has

@@ -194,8 +194,10 @@ impl Shared {
             let failed = added.as_ref().err().cloned().flatten();
             self.refused(&state, need, failed)
         });
-        // There may be room for the first in the queue, too.
-        let first = state.queue.first();
+        // There may be room for the first in the queue, too; who is that has just looked, and
+        // telling itself would have it try for ever.
+        let itself = ticket.is_some() && state.queue.admits(ticket);
+        let first = state.queue.first().filter(|_| !itself);
         drop(state);
         drop(growing);
         log(len, &added);
