@@ -2,7 +2,6 @@
 //! somebody else can reach, and without one part of it stopping another.
 
 mod common;
-#[expect(dead_code, reason = "each test program uses some of it")]
 mod peers;
 
 use mkey::{
@@ -138,7 +137,7 @@ fn a_waker_that_panics_stops_no_other_waiter() {
     a.expects(1);
     {
         // Its listener is broken by the panic: it is left alone from then on.
-        let future = a.cq.poll_async(&mut into);
+        let future = a.cq.wait_async(&mut into);
         let mut future = std::mem::ManuallyDrop::new(Box::pin(future));
         let waker = Waker::from(Arc::new(Panics));
         assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -217,7 +216,7 @@ fn who_waits_for_a_pool_that_can_not_grow_waits_no_longer_than_asked() {
     let (tell, told) = mpsc::channel();
     let waits = pool.clone();
     std::thread::spawn(move || {
-        let refused = waits.alloc_wait(1 << 12, Duration::from_millis(20)).map(drop);
+        let refused = waits.alloc_within(1 << 12, Duration::from_millis(20)).map(drop);
         let _ = tell.send(refused.map_err(|error| matches!(error, PoolError::TimedOut { .. })));
         let mut future = pin!(waits.alloc_async(1 << 12));
         let pending = future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();

@@ -10,7 +10,11 @@ pub fn finish(world: World) {
     assert_eq!((cache.registered, cache.invalid_in_use), (0, 0), "left in the cache: {cache:?}");
     for (whose, pool) in [("servers'", &world.pool), ("clients'", &world.client_pool)] {
         let stats = pool.stats();
-        assert_eq!((stats.in_use_bytes, stats.waiting), (0, 0), "left of the {whose} pool: {stats:?}");
+        assert_eq!(
+            (stats.in_use_bytes, stats.waiting),
+            (0, 0),
+            "left of the {whose} pool: {stats:?}"
+        );
     }
     let (grants, fast) = (world.grants.stats(), world.fast.stats());
     println!("{grants:?}\n{fast:?}\n{cache:?}");
