@@ -202,6 +202,7 @@ impl Device {
         let counters = &self.inner.counters;
         counters.deregistrations.fetch_add(1, Ordering::Relaxed);
         counters.registered_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        tracing::debug!(device = self.name(), bytes, "deregistered");
         Ok(())
     }
 
@@ -209,6 +210,7 @@ impl Device {
         let counters = &self.inner.counters;
         counters.registrations.fetch_add(1, Ordering::Relaxed);
         counters.registered_bytes.fetch_add(bytes, Ordering::Relaxed);
+        tracing::debug!(device = self.name(), bytes, "registered");
     }
 
     /// Something was refused when its owner was dropped, who can not be told.

@@ -34,7 +34,8 @@ pub struct Slice {
     pub(crate) pd: PdTag,
     /// Whether only holders of clones can reach the bytes.
     pub(crate) private: bool,
-    /// A fast mapping: work requests can name it, but it has no one place in the process.
+    /// Work requests can name it, but it has no one place in the process: a fast mapping, or memory
+    /// of a file descriptor.
     pub(crate) mapped: bool,
     pub(crate) hold: Hold,
 }
@@ -212,7 +213,7 @@ impl Slice {
 
     fn at(&self, verb: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
         if self.mapped {
-            let reason = Reason::NotHere { operation: verb, on: "a fast mapping" };
+            let reason = Reason::NotHere { operation: verb, on: "memory without an address here" };
             return Err(Error::new(verb, format_args!("{self:?}"), reason));
         }
         match offset.checked_add(len) {
