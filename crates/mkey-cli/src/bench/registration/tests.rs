@@ -3,7 +3,6 @@
 use super::args::{Page, Sizes, SweepArgs};
 use super::report::{Outcome, Row, Sweep};
 use super::sweep::Effort;
-use crate::bench::args::Pin;
 use crate::bench::error::RowError;
 use crate::bench::fake::Fake;
 use crate::bench::stop::Stop;
@@ -16,7 +15,7 @@ fn args(sizes: &[u64], pages: &[Page]) -> SweepArgs {
         pages: pages.to_vec(),
         stages: false,
         command_cost: Duration::ZERO,
-        pin: Pin::Kernel,
+        pin: None,
         no_reserve: true,
     }
 }
