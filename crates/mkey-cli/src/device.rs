@@ -78,38 +78,53 @@ pub fn open_measured(
     pin: Option<Pin>,
     command_cost: Duration,
 ) -> Result<Arc<IbvDevice>, End> {
-    if pin.is_some() || !command_cost.is_zero() {
-        return Err(End::Usage(format!("--pin and --command-cost are for {SOFTWARE} only")));
-    }
-    open_real(name)
-        .map_err(|error| End::Usage(format!("no device {name:?}: {error}; there are:\n{}", list())))
+    only_software(pin, command_cost)?;
+    open_real(name).map_err(|error| not_here(name, &error))
 }
 
-/// The software RNIC, opened for the library.
+/// Refuses what only the software RNIC takes.
+fn only_software(pin: Option<Pin>, command_cost: Duration) -> Result<(), End> {
+    if pin.is_none() && command_cost.is_zero() {
+        return Ok(());
+    }
+    Err(End::Usage(format!("--pin and --command-cost are for {SOFTWARE} only")))
+}
+
+fn not_here(name: &str, error: &Error) -> End {
+    End::Usage(format!("no device {name:?}: {error}; there are:\n{}", list()))
+}
+
+/// A device opened for the library.
 #[derive(Debug)]
-pub struct Software {
+pub struct Opened {
     /// The library's device.
     pub device: mkey::Device,
-    /// The same; for questions only.
-    soft: Arc<SoftDevice>,
+    /// The same, if it is the software RNIC; for questions only.
+    soft: Option<Arc<SoftDevice>>,
 }
 
-impl Software {
-    /// Opens it.
+impl Opened {
+    /// Opens a device that is to be measured.
     ///
     /// # Errors
-    /// As [`open_software`].
-    #[allow(unsafe_code)] // The library asks for a promise; it is kept two lines below.
-    pub fn open(pin: PinMode, command_cost: Duration) -> Result<Self, Error> {
-        let soft = open_software(pin, command_cost, false)?;
+    /// As [`open_software`] and [`open_measured`].
+    #[allow(unsafe_code)] // The library asks for a promise; it is kept where it is given.
+    pub fn open(name: &str, pin: Option<Pin>, command_cost: Duration) -> Result<Self, End> {
+        if name != SOFTWARE {
+            only_software(pin, command_cost)?;
+            let device = mkey::Device::open(name).map_err(|error| not_here(name, &error))?;
+            return Ok(Self { device, soft: None });
+        }
+        let pin = pin.unwrap_or(Pin::Kernel);
+        let soft = open_software(pin.mode(), command_cost, false).map_err(End::failed)?;
         // SAFETY: `soft` is private here, and no method posts work to it.
         let device = unsafe { mkey::Device::from_soft(Arc::clone(&soft)) };
-        Ok(Self { device, soft })
+        Ok(Self { device, soft: Some(soft) })
     }
 
-    /// The pin mode that held the most spans so far.
-    pub fn pin_mode(&self) -> PinMode {
-        self.soft.pin_mode()
+    /// How the software RNIC held the most spans so far.
+    pub fn pin_mode(&self) -> Option<PinMode> {
+        self.soft.as_ref().map(|soft| soft.pin_mode())
     }
 }
 

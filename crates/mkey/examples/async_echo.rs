@@ -4,7 +4,8 @@
 //! and works with any. Four clients share a pool of two reply buffers: who finds none waits in turn,
 //! and is woken when one comes back.
 //!
-//! Both ends are in this process, on the software RNIC: `cargo run --example async_echo`
+//! Both ends are in this process, on the software RNIC, or on the device that
+//! `MKEY_DEVICE` names: `cargo run --example async_echo`
 
 use anyhow::{Result, ensure};
 use mkey::{
@@ -78,7 +79,10 @@ async fn call(end: End, name: u32) -> Result<()> {
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<()> {
-    let device = Device::soft(SoftOptions::default())?;
+    let device = match std::env::var("MKEY_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        Err(_) => Device::soft(SoftOptions::default())?,
+    };
     let (server, clients) = (Pd::new(&device)?, Pd::new(&device)?);
     // Room for two replies, and no more.
     let pool = Pool::new(&server, &PoolOptions::default().slab(2 * SIZE).ceiling(2 * SIZE))?;

@@ -4,7 +4,8 @@
 //! they can not come from a registered pool. The cache registers each when it is first pushed, and
 //! finds the registration every time after: compare the first round with the others.
 //!
-//! Both ends are in this process, on the software RNIC: `cargo run --release --example parameter_push`
+//! Both ends are in this process, on the software RNIC, or on the device that
+//! `MKEY_DEVICE` names: `cargo run --release --example parameter_push`
 
 use anyhow::{Context, Result, ensure};
 use mkey::{Access, Cache, Cq, Device, Invalidation, Mr, Pd, Qp, Region, SoftOptions, Work};
@@ -17,7 +18,10 @@ const ROUNDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn main() -> Result<()> {
-    let device = Device::soft(SoftOptions::default())?;
+    let device = match std::env::var("MKEY_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        Err(_) => Device::soft(SoftOptions::default())?,
+    };
     // The peer: memory for all of them, which may be written by who has the key.
     let peer_pd = Pd::new(&device)?;
     let peer_cq = Cq::new(&device, 16)?;

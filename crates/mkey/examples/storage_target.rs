@@ -12,7 +12,8 @@
 //! The pool is registered once, so no request registers anything. The key opens this buffer, to
 //! this client, until the request is over: a client that comes late is refused.
 //!
-//! Both ends run in this process, on the software RNIC: `cargo run --example storage_target`
+//! Both ends run in this process, on the software RNIC, or on the device that
+//! `MKEY_DEVICE` names: `cargo run --example storage_target`
 
 use anyhow::{Context, Result, bail, ensure};
 use mkey::{
@@ -121,7 +122,10 @@ fn request(end: &End, op: u8, number: u8, buffer: &Slice) -> Result<RemoteKey> {
 }
 
 pub(crate) fn main() -> Result<()> {
-    let device = Device::soft(SoftOptions::default())?;
+    let device = match std::env::var("MKEY_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        Err(_) => Device::soft(SoftOptions::default())?,
+    };
     let (client, target) = (End::new(&device)?, End::new(&device)?);
     target.connect(&client)?;
     client.connect(&target)?;

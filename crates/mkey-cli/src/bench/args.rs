@@ -84,13 +84,14 @@ pub enum BenchCommand {
     /// Measure what a storage target's I/O costs by each strategy, in fio's words
     ///
     /// An initiator asks, a target moves the data by RDMA between its disk in memory and the
-    /// initiator's buffer, both in this process over the software RNIC: no NIC is needed and no
-    /// figure is that of a NIC. Every I/O is checked.
+    /// initiator's buffer, both in this process, over the software RNIC unless `--device` names
+    /// another: no NIC is needed and no figure is that of a NIC that was not measured. Every I/O is checked.
     Storage(Box<StorageArgs>),
     /// Measure the share of registration when large buffers are pushed again and again
     ///
-    /// Buffers are pushed to a peer by RDMA WRITE, cold and warm, both in this process over the
-    /// software RNIC: no NIC is needed and no figure is that of a NIC. Huge pages are reserved where
+    /// Buffers are pushed to a peer by RDMA WRITE, cold and warm, both in this process, over
+    /// the software RNIC unless `--device` names another: no NIC is needed and no figure is that of
+    /// a NIC that was not measured. Huge pages are reserved where
     /// the user may, and given back at the end, also after Ctrl-C.
     Tensor(Box<TensorArgs>),
 }

@@ -8,8 +8,9 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// The device, with the pin mode that was asked for.
-pub fn device<D: Device + ?Sized>(device: &D, pin: Pin) -> DeviceFacts {
+/// The device, with the pin mode that was asked for. For a real device the kernel pins.
+pub fn device<D: Device + ?Sized>(device: &D, pin: Option<Pin>) -> DeviceFacts {
+    let pin = pin.unwrap_or(Pin::Kernel);
     let capabilities = device.capabilities();
     DeviceFacts {
         name: device.name().to_owned(),

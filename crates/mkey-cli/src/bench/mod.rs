@@ -112,14 +112,6 @@ pub(crate) fn ended(error: RowError) -> End {
     }
 }
 
-/// Refuses a device that is not here.
-fn check_device(name: &str) -> Result<(), End> {
-    if name == device::SOFTWARE {
-        return Ok(());
-    }
-    Err(End::Usage(format!("no device {name:?} here; there are:\n{}", device::list())))
-}
-
 /// Writes what was asked for: JSON, CSV, and the tables unless one of these is standard output.
 pub(crate) fn output(
     json: &Option<PathBuf>,
@@ -210,7 +202,7 @@ fn measure_device<D: DataPlane>(
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
-        device: facts::device(device, args.pin.unwrap_or(args::Pin::Kernel)),
+        device: facts::device(device, args.pin),
         machine: facts::machine(clock),
         memory: MemoryFacts { asked: args.memory, bytes: fit.bytes },
         io,

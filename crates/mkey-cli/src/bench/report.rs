@@ -53,6 +53,13 @@ pub struct DeviceFacts {
     pub notes: Vec<String>,
 }
 
+impl DeviceFacts {
+    /// Whether it is the software RNIC of this process, which is known to the last detail.
+    pub fn is_mkeys(&self) -> bool {
+        self.name == crate::device::SOFTWARE
+    }
+}
+
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {

@@ -26,13 +26,12 @@ pub mod target;
 pub mod team;
 pub mod text;
 
-use super::error::RowError;
 use super::progress::Progress;
 use super::report::Missing;
 use super::stop::Stop;
 use super::units::size;
-use super::{check_device, check_outputs, facts, memory, output};
-use crate::device::Software;
+use super::{check_outputs, ended, facts, memory, output};
+use crate::device::Opened;
 use crate::exit::End;
 use args::{Name, StorageArgs};
 use mkey::PageKind;
@@ -45,7 +44,6 @@ use std::time::Instant;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &StorageArgs) -> Result<(), End> {
-    check_device(&args.device)?;
     check_outputs(&args.json, &args.csv)?;
     check_blocks(args, args.size)?;
     let start = Instant::now();
@@ -55,8 +53,8 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
         check_blocks(args, fitted)?;
     }
     let stop = Stop::on_signals().map_err(End::failed)?;
-    let software = Software::open(args.pin.mode(), args.command_cost).map_err(End::failed)?;
-    let device = &software.device;
+    let opened = Opened::open(&args.device, args.pin, args.command_cost)?;
+    let device = &opened.device;
     let progress = Progress::new(plan::steps(args));
     let plan = plan::Plan { device, args, size: fitted, stop: &stop, progress: &progress };
     let rows = match &unpinnable {
@@ -64,11 +62,7 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
         None => plan::measure(&plan),
     };
     progress.finish();
-    let rows = match rows {
-        Ok(rows) => rows,
-        Err(RowError::Stopped(signal)) => return Err(End::Signal(signal)),
-        Err(error) => return Err(End::failed(error)),
-    };
+    let rows = rows.map_err(ended)?;
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
@@ -89,7 +83,9 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
         seconds: 0.0,
     };
     // What was asked for may have been refused: known only after the registrations.
-    software.pin_mode().name().clone_into(&mut report.device.pin);
+    if let Some(pin) = opened.pin_mode() {
+        pin.name().clone_into(&mut report.device.pin);
+    }
     report.missing.extend(unpinnable);
     report.aims = aims::of(&report);
     report.seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;

@@ -15,11 +15,10 @@ pub(crate) mod sample;
 pub mod strategy;
 pub mod text;
 
-use super::error::RowError;
 use super::progress::Progress;
 use super::stop::Stop;
-use super::{check_device, check_outputs, facts, measure, memory, output};
-use crate::device::Software;
+use super::{check_outputs, ended, facts, measure, memory, output};
+use crate::device::Opened;
 use crate::exit::End;
 use args::TensorArgs;
 use report::Report;
@@ -30,22 +29,17 @@ use std::time::Instant;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &TensorArgs) -> Result<(), End> {
-    check_device(&args.device)?;
     check_outputs(&args.json, &args.csv)?;
     let start = Instant::now();
     let stop = Stop::on_signals().map_err(End::failed)?;
-    let software = Software::open(args.pin.mode(), args.command_cost).map_err(End::failed)?;
-    let device = &software.device;
+    let opened = Opened::open(&args.device, args.pin, args.command_cost)?;
+    let device = &opened.device;
     let progress = Progress::new(args.sizes.0.len().saturating_mul(args.strategies().len()));
     let bounds = memory::bounds();
     let plan = plan::Plan { device, args, bounds, stop: &stop, progress: &progress };
     let rows = plan::measure(&plan);
     progress.finish();
-    let rows = match rows {
-        Ok(rows) => rows,
-        Err(RowError::Stopped(signal)) => return Err(End::Signal(signal)),
-        Err(error) => return Err(End::failed(error)),
-    };
+    let rows = rows.map_err(ended)?;
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
@@ -59,7 +53,9 @@ pub fn run(args: &TensorArgs) -> Result<(), End> {
         seconds: (start.elapsed().as_secs_f64() * 10.0).round() / 10.0,
     };
     // What was asked for may have been refused: known only after the registrations.
-    software.pin_mode().name().clone_into(&mut report.device.pin);
+    if let Some(pin) = opened.pin_mode() {
+        pin.name().clone_into(&mut report.device.pin);
+    }
     let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
     output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
     if report.rows.iter().all(|row| row.figures().is_none()) {

@@ -177,18 +177,27 @@ pub fn reading_lines(report: &Report) -> Vec<String> {
     let mut texts = vec![
         "register: medians. prefault brings the pages in (the first time warms up and is not \
          counted); pin and table are terms of reg_mr as the device counts them; total is prefault \
-         and reg_mr from call to return. A NIC adds a table entry a page and firmware commands, \
-         which --command-cost declares."
-            .to_owned(),
+         and reg_mr from call to return."
+            .to_owned()
+            + if report.device.is_mkeys() {
+                " A NIC adds a table entry a page and firmware commands, which --command-cost \
+                 declares."
+            } else {
+                " This device does not tell them: bench registration --stages asks the kernel."
+            },
         format!(
             "An I/O is an RDMA WRITE of {} by a peer in the same process, over a working set of \
              {}, {} posted at a time, with all that the strategy needs besides. The bare copy \
              (the C library's) moves the same bytes without a device, in turns with the I/O: {bare}. The \
-             device's copy may be slower, as it stores in ascending order: programs poll the last \
-             byte. CPU counts all threads of the process.",
+             device's copy may be slower{}. CPU counts all threads of the process.",
             size(report.io.bytes),
             size(report.io.working_set),
-            report.io.depth
+            report.io.depth,
+            if report.device.is_mkeys() {
+                ", as it stores in ascending order: programs poll the last byte"
+            } else {
+                ""
+            }
         ),
         "map I/O: what one I/O needs besides its data, there and back:".to_owned(),
     ];

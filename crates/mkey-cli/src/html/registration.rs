@@ -89,8 +89,9 @@ fn verb_plots(sweep: &Sweep) -> Vec<Plot> {
 
 /// What a registration consists of, a plot a kind of page; nothing where no term is known.
 pub fn terms(sweep: &Sweep) -> Option<Section> {
-    // A kernel's device is split by its stages, where they were probed.
-    let kernel = !sweep.device.software && text::measured_stages(sweep).next().is_some();
+    // What does not tell its own terms is split by the kernel's stages, where they were probed.
+    let tells = sweep.rows.iter().filter_map(Row::figures).any(|figures| figures.terms.is_some());
+    let kernel = !tells && text::measured_stages(sweep).next().is_some();
     let plots: Vec<Plot> = kinds(sweep)
         .into_iter()
         .filter_map(|kind| {

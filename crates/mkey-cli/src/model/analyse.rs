@@ -118,16 +118,13 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Each term's part, by the kernel's stages where a kernel's device was probed, else by the
-    /// device's own terms.
+    /// Each term's part, by the device's own terms where it tells them, else by the kernel's stages.
     fn split(&self, sweep: &Sweep) -> (String, Vec<Split>) {
-        if !sweep.device.software
-            && let Some(split) = self.kernel_split(sweep)
-        {
-            return ("the kernel's stages, probed".to_owned(), split);
-        }
         if let Some(split) = self.device_split() {
             return ("the device's own terms".to_owned(), split);
+        }
+        if let Some(split) = self.kernel_split(sweep) {
+            return ("the kernel's stages, probed".to_owned(), split);
         }
         let why = match sweep.probes.as_ref().and_then(|probes| probes.missing.as_ref()) {
             Some(missing) => missing.what.clone(),
@@ -313,7 +310,11 @@ mod tests {
     #[test]
     fn a_kernels_device_is_split_by_its_stages() {
         let mut sweep = sample::sweep();
-        sweep.device.software = false;
+        for row in &mut sweep.rows {
+            if let Outcome::Measured(figures) = &mut row.outcome {
+                figures.terms = None;
+            }
+        }
         let model = model(sweep, "a test".to_owned(), &[]);
         let base = model.fits[0].fitted().unwrap();
         assert_eq!(base.split_by, "the kernel's stages, probed");

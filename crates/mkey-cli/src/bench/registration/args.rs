@@ -47,7 +47,7 @@ pub struct RegistrationArgs {
 /// What a sweep goes over.
 #[derive(Args, Clone, Debug)]
 pub struct SweepArgs {
-    /// The device to measure
+    /// The device to measure; `mkey devices` lists them
     #[arg(long, value_name = "NAME", default_value = device::SOFTWARE)]
     pub device: String,
 
@@ -78,9 +78,9 @@ pub struct SweepArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_cost)]
     pub command_cost: Duration,
 
-    /// How pages are pinned
-    #[arg(long, value_enum, default_value_t = Pin::Kernel)]
-    pub pin: Pin,
+    /// How the software RNIC pins pages [default: kernel]
+    #[arg(long, value_enum)]
+    pub pin: Option<Pin>,
 
     /// Reserve no huge pages; use those that are free
     #[arg(long)]

@@ -16,11 +16,12 @@ pub mod sweep;
 mod tests;
 pub mod text;
 
+use super::args::Pin;
 use super::error::RowError;
 use super::progress::Progress;
 use super::report::Missing;
 use super::stop::Stop;
-use super::{check_device, check_outputs, facts, measure, output};
+use super::{check_outputs, ended, facts, measure, output};
 use crate::device;
 use crate::exit::End;
 use crate::html;
@@ -54,15 +55,15 @@ pub fn run(args: &RegistrationArgs) -> Result<(), End> {
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn take(args: &SweepArgs, effort: Effort) -> Result<Sweep, End> {
-    check_device(&args.device)?;
+    if args.device != device::SOFTWARE {
+        let device = device::open_measured(&args.device, args.pin, args.command_cost)?;
+        let stop = Stop::on_signals().map_err(End::failed)?;
+        return measure_device(args, effort, &*device, &stop).map_err(ended);
+    }
     let stop = Stop::on_signals().map_err(End::failed)?;
-    let device =
-        device::open_software(args.pin.mode(), args.command_cost, true).map_err(End::failed)?;
-    let mut sweep = match measure_device(args, effort, &*device, &stop) {
-        Ok(sweep) => sweep,
-        Err(RowError::Stopped(signal)) => return Err(End::Signal(signal)),
-        Err(error) => return Err(End::failed(error)),
-    };
+    let pin = args.pin.unwrap_or(Pin::Kernel);
+    let device = device::open_software(pin.mode(), args.command_cost, true).map_err(End::failed)?;
+    let mut sweep = measure_device(args, effort, &*device, &stop).map_err(ended)?;
     // What was asked for may have been refused: known only after the registrations.
     device.pin_mode().name().clone_into(&mut sweep.device.pin);
     Ok(sweep)

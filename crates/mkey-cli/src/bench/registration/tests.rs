@@ -3,7 +3,6 @@
 use super::args::{Page, SweepArgs};
 use super::report::{Row, Sweep};
 use super::sweep::Effort;
-use crate::bench::args::Pin;
 use crate::bench::error::RowError;
 use crate::bench::fake::Fake;
 use crate::bench::report::Outcome;
@@ -18,7 +17,7 @@ fn args(sizes: &[u64], pages: &[Page]) -> SweepArgs {
         pages: pages.to_vec(),
         stages: false,
         command_cost: Duration::ZERO,
-        pin: Pin::Kernel,
+        pin: None,
         no_reserve: true,
     }
 }

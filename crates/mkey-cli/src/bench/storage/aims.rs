@@ -16,9 +16,13 @@ const DEAR_NS: u64 = 16_000;
 const FREE: [(Name, Option<f64>); 3] =
     [(Name::Bounce, None), (Name::Frmr, Some(55.0)), (Name::Grant, Some(65.0))];
 
-/// The aims that a run's workload has, with its figures.
+/// The aims that a run's workload has, with its figures. None where posting is a system call, as on
+/// a software RNIC of the kernel: they are for devices that programs reach by themselves.
 pub fn of(report: &Report) -> Vec<Aim> {
     let mut aims = Vec::new();
+    if report.device.software && !report.device.is_mkeys() {
+        return aims;
+    }
     let row_of = |name: Name, bs| report.rows.iter().any(|r| r.id == name.id() && r.bs == bs);
     let mut sizes: Vec<u64> = report.rows.iter().map(|row| row.bs).collect();
     sizes.dedup();

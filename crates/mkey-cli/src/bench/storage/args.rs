@@ -18,7 +18,7 @@ use std::time::Duration;
   mkey bench storage --json - | jq '.rows[]'          the figures for programs
   mkey bench storage --csv - > storage.csv            one line a row")]
 pub struct StorageArgs {
-    /// The device to measure
+    /// The device to measure; `mkey devices` lists them
     #[arg(long, value_name = "NAME", default_value = device::SOFTWARE)]
     pub device: String,
 
@@ -59,9 +59,9 @@ pub struct StorageArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_cost)]
     pub command_cost: Duration,
 
-    /// How pages are pinned
-    #[arg(long, value_enum, default_value_t = Pin::Kernel)]
-    pub pin: Pin,
+    /// How the software RNIC pins pages [default: kernel]
+    #[arg(long, value_enum)]
+    pub pin: Option<Pin>,
 
     /// Write all figures as JSON to FILE; "-" is standard output, without the tables
     #[arg(long, value_name = "FILE")]

@@ -223,14 +223,14 @@ impl Job {
 mod tests {
     use super::*;
     use crate::bench::storage::content::Words;
-    use crate::device::Software;
+    use crate::device::{Opened, SOFTWARE};
     use clap::ValueEnum;
-    use mkey::{Mr, PinMode, Region, RemoteKey, Slice};
+    use mkey::{Mr, Region, RemoteKey, Slice};
 
     const SHAPE: Shape = Shape { block: 4096, depth: 8 };
 
     fn device() -> Device {
-        Software::open(PinMode::Kernel, Duration::ZERO).expect("a software RNIC").device
+        Opened::open(SOFTWARE, None, Duration::ZERO).expect("a software RNIC").device
     }
 
     fn ground(device: &Device) -> (Pd, Disk, Histogram<u64>) {
