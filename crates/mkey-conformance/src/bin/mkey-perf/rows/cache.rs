@@ -1,15 +1,13 @@
 //! Row 12: the registration cache, for memory that the library does not own.
 
 use super::Setup;
-use crate::machine;
 use crate::measure::{Failed, Sequence, alternate, timed};
 use crate::report::{Aim, Line, Unit};
-use crate::second::Second;
-use anyhow::{Context, Result};
+use crate::second::beside_second;
+use anyhow::Result;
 use mkey::{Access, Cache, CacheError, Device, PageKind, Pd, PinMode, SoftOptions};
 use mkey_os::mapping::Mapping;
 use std::hint::black_box;
-use std::thread;
 
 const PAGE: usize = 4096;
 const HITS: u64 = 10_000;
@@ -93,28 +91,15 @@ fn shared(setup: &Setup) -> Result<Line> {
         return Ok(Line::not_measured(work, aim, unit, why));
     };
     let regions = Regions::new(1)?;
-    let second = Second::default();
-    thread::scope(|scope| {
-        // Its errors are this thread's too, that asks for the same.
-        let handle = scope.spawn(|| second.work(there, || drop(black_box(regions.hit(0)))));
-        machine::pin_to(&[here])?;
-        let failed = Failed::default();
-        let mut round = |run: bool| {
-            second.set(run, handle.thread());
-            timed(HITS, || {
-                failed.note(regions.hit(0).map_err(Into::into));
-            })
-        };
-        // One closure at a time may hold `round`.
-        let round = std::cell::RefCell::new(&mut round);
-        let [two, one] = alternate(
-            setup.rounds,
-            [&mut || round.borrow_mut()(true), &mut || round.borrow_mut()(false)],
-        );
-        second.end(handle.thread());
-        handle.join().ok().context("the second thread has panicked")??;
-        failed.check()?;
-        let reference = format!("one: {:.1} ns", one.median());
-        Ok(Line::new(work, aim, unit, two.median()).beside(reference))
-    })
+    let failed = Failed::default();
+    // Errors of the other thread are this one's too, that asks for the same.
+    let there_too = || drop(black_box(regions.hit(0)));
+    let [two, one] = beside_second(setup.rounds, [here, there], there_too, || {
+        timed(HITS, || {
+            failed.note(regions.hit(0).map_err(Into::into));
+        })
+    })?;
+    failed.check()?;
+    let reference = format!("one: {:.1} ns", one.median());
+    Ok(Line::new(work, aim, unit, two.median()).beside(reference))
 }

@@ -2,12 +2,11 @@
 
 use super::Setup;
 use crate::bare;
-use crate::machine;
 use crate::measure::{alternate, timed};
 use crate::report::{Aim, Line, Unit};
-use crate::second::Second;
+use crate::second::beside_second;
 use crate::station::RIGHTS;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::engine::{
     Access, Backing, Engine, EngineConfig, Executor, Executors, Registered, Registration,
@@ -17,7 +16,6 @@ use mkey_core::refusal::{PdId, QpId};
 use mkey_core::rights::Want;
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
-use std::thread;
 
 /// Accesses of one round.
 const ACCESSES: u64 = 20_000;
@@ -96,28 +94,12 @@ pub fn two_threads(setup: &Setup) -> Result<Vec<Line>> {
         return Ok(vec![Line::not_measured(work, aim, unit, why)]);
     };
     let (engine, access) = one_key()?;
-    let (mut own, other) = (executor(&engine)?, executor(&engine)?);
-    let second = Second::default();
-    thread::scope(|scope| {
-        let handle = scope.spawn(|| {
-            let mut executor = other;
-            second.work(there, || open(&engine, &mut executor, black_box(&access)))
-        });
-        machine::pin_to(&[here])?;
-        let mut round = |run: bool| {
-            second.set(run, handle.thread());
-            timed(ACCESSES, || open(&engine, &mut own, black_box(&access)))
-        };
-        // One closure at a time may hold `round`.
-        let round = std::cell::RefCell::new(&mut round);
-        let [two, one] = alternate(
-            setup.rounds,
-            [&mut || round.borrow_mut()(true), &mut || round.borrow_mut()(false)],
-        );
-        second.end(handle.thread());
-        handle.join().ok().context("the second thread has panicked")??;
-        let line = Line::new(work, aim, unit, two.over(&one));
-        let reference = format!("two threads: {:.1} ns, one: {:.1} ns", two.median(), one.median());
-        Ok(vec![line.beside(reference)])
-    })
+    let (mut own, mut other) = (executor(&engine)?, executor(&engine)?);
+    let work_there = || open(&engine, &mut other, black_box(&access));
+    let [two, one] = beside_second(setup.rounds, [here, there], work_there, || {
+        timed(ACCESSES, || open(&engine, &mut own, black_box(&access)))
+    })?;
+    let line = Line::new(work, aim, unit, two.over(&one));
+    let reference = format!("two threads: {:.1} ns, one: {:.1} ns", two.median(), one.median());
+    Ok(vec![line.beside(reference)])
 }
