@@ -6,7 +6,7 @@ use crate::measure::{alternate, timed};
 use crate::report::{Aim, Line, Unit};
 use crate::second::beside_second;
 use crate::station::RIGHTS;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::engine::{
     Access, Backing, Engine, EngineConfig, Executor, Executors, Registered, Registration,
