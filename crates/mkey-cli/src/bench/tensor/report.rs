@@ -57,7 +57,7 @@ pub struct Figures {
     pub cold: Push,
     /// Its next push.
     pub warm: Push,
-    /// Page faults of the device in the cold push; `None`: the strategy has none.
+    /// Page faults of the device in the cold push; `None`: the strategy has none, or the device does not tell.
     pub faults: Option<u64>,
     /// Why the buffer is not on larger pages.
     pub smaller_pages: Option<Missing>,

@@ -5,7 +5,8 @@ use super::link::Link;
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
 use crate::bench::stop::Stop;
-use mkey::{Access, Cache, Invalidation, Memory, Mr, PageKind, Pool, PoolOptions, Slice};
+
+use mkey::{Access, Cache, Invalidation, Memory, Mr, PageKind, Pool, PoolOptions, Reason, Slice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ pub struct Pair {
     pub cold: Push,
     /// Its next.
     pub warm: Push,
-    /// Page faults of the device in the cold push; `None`: the strategy has none.
+    /// Page faults of the device in the cold push; `None`: the strategy has none, or the device does not tell.
     pub faults: Option<u64>,
 }
 
@@ -114,13 +115,18 @@ impl Ground<'_> {
         self.push(&buffer)?;
         let cold = Push { total: start.elapsed(), registration };
         self.check()?;
-        let faults = mr.odp_stats()?.faults;
+        let faults = match mr.odp_stats() {
+            Ok(stats) => Some(stats.faults),
+            // Real devices page on demand without telling programs how often.
+            Err(error) if matches!(error.reason, Reason::Unsupported { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
         self.stamp(|at, word| arena.set_word(at as u64, word))?;
         let start = Instant::now();
         self.push(&buffer)?;
         let warm = Push { total: start.elapsed(), registration: Duration::ZERO };
         self.check()?;
-        Ok(Pair { cold, warm, faults: Some(faults) })
+        Ok(Pair { cold, warm, faults })
     }
 
     /// Pushes twice out of a pool that is registered here, cold: its registration, with the mapping
