@@ -1,7 +1,7 @@
 //! Reports as pages: one file each, with its style and its plots inside and nothing from elsewhere.
 //!
 //! * [`page`]: what a page consists of, filled into the template. [`svg`]: the plots.
-//! * [`bench`], [`registration`], [`mod@model`]: the pages of these commands.
+//! * [`mod@bench`], [`registration`], [`mod@model`]: the pages of these commands.
 
 pub mod bench;
 pub mod model;
