@@ -4,6 +4,7 @@
 use clap::Parser;
 use mkey_conformance::differential::campaign::Comparison;
 use mkey_conformance::differential::deviations::RXE;
+use mkey_conformance::differential::generate;
 use mkey_conformance::differential::program::Program;
 use mkey_conformance::fixture::Subject;
 use mkey_conformance::ibverbs::Ibverbs;
@@ -29,6 +30,9 @@ struct Arguments {
     /// Run the program in this file instead, and print what both devices showed
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
+    /// Print the first program instead, for --replay
+    #[arg(long)]
+    print: bool,
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,10 @@ fn run<O: Subject, T: Subject>(
         let compared = comparison.compare(&program).map_err(anyhow::Error::msg)?;
         print!("{}", comparison.report(0, &program, &compared));
         return Ok(compared.unknown.is_none());
+    }
+    if arguments.print {
+        print!("{}", generate::program(arguments.seed, comparison.offer()));
+        return Ok(true);
     }
     match comparison.many(arguments.seed, arguments.programs, arguments.most) {
         Ok(tally) => {

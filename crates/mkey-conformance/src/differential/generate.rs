@@ -87,7 +87,7 @@ impl Generator {
 
     /// Whether a mistake is made here.
     fn slip(&mut self) -> bool {
-        let slips = self.rng.u8(..) < 9;
+        let slips = self.rng.u8(..) < 3;
         self.broken |= slips;
         slips
     }
@@ -105,7 +105,7 @@ impl Generator {
     }
 
     fn step(&mut self) -> Step {
-        if self.broken && self.chance(60) {
+        if self.broken && self.chance(80) {
             return Step::Connect;
         }
         match self.rng.u8(..100) {
@@ -198,7 +198,7 @@ impl Generator {
         match self.rng.u8(..4) {
             0 => 0,
             1 => most,
-            _ => self.rng.i64(..=most),
+            _ => self.rng.i64(0..=most),
         }
     }
 
@@ -299,7 +299,7 @@ impl Generator {
             55..68 => Op::Read(self.target(peer, length.into(), Rights::REMOTE_READ)),
             68..74 => Op::FetchAdd(self.word(peer), self.rng.u64(..)),
             74..78 => Op::CompareSwap(self.word(peer), 0, self.rng.u64(..)),
-            78..94 => Op::Bind(self.bind(from)),
+            78..92 => Op::Bind(self.bind(from)),
             _ => Op::LocalInv(self.invalid(from), self.key()),
         };
         let data = match op {
@@ -334,7 +334,13 @@ impl Generator {
     }
 
     fn bind(&mut self, by: End) -> Bind {
-        let window = self.rng.u8(..WINDOWS as u8);
+        let free = |window: &Window| !window.type2 || window.bound.is_none();
+        let free = self.windows.iter().enumerate().filter_map(|(slot, window)| {
+            window.as_ref().is_some_and(free).then_some(slot as u8)
+        });
+        let free: Vec<_> = free.collect();
+        let any = self.rng.u8(..WINDOWS as u8);
+        let window = if self.slip() { any } else { self.pick(&free).unwrap_or(any) };
         let length = self.pick(&[1, 64, 1000, 4096, 4097, 0]).unwrap_or(64);
         let length = if length == 0 && self.chance(70) { 64 } else { length };
         let region = self.region(by, length, Rights::MW_BIND);
@@ -378,6 +384,7 @@ impl Generator {
             })
         });
         let bound: Vec<_> = bound.map(|(slot, _)| slot as u8).collect();
+        self.broken |= bound.is_empty();
         Owner::Window(self.pick(&bound).unwrap_or(0))
     }
 
