@@ -47,6 +47,11 @@ pub trait Subject: Sync + Sized {
         Duration::from_secs(20)
     }
 
+    /// The 5-bit code of the time to wait for an answer, where a test wants `asked`.
+    fn timeout(&self, asked: u8) -> u8 {
+        asked
+    }
+
     /// How to reach `device`.
     fn address(&self, device: &Self::Device) -> AhAttr {
         let port = device.port();
@@ -481,7 +486,7 @@ impl<'s, S: Subject> Side<'s, S> {
         self.modify(&QpModify {
             state: Some(QpState::Rts),
             sq_psn: Some(0x00ab_cdef),
-            timeout: rc.then_some(self.config.timeout),
+            timeout: rc.then(|| self.station.subject.timeout(self.config.timeout)),
             retry_cnt: rc.then_some(self.config.retry_cnt),
             rnr_retry: rc.then_some(self.config.rnr_retry),
             max_rd_atomic: rc.then_some(self.config.max_rd_atomic),

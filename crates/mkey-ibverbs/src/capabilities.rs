@@ -39,7 +39,8 @@ pub(crate) fn capabilities(
         window2: tried.window2.or_says(says(IBV_DEVICE_MEM_WINDOW_TYPE_2B))
             && says(IBV_DEVICE_MEM_WINDOW_TYPE_2B),
         atomics: plain.atomic_cap != IBV_ATOMIC_NONE,
-        zero_based: tried.zero_based.or_says(false),
+        // Only memory that begins at a page is taken so, which is less than what this means.
+        zero_based: false,
         null_mr: tried.null_mr.or_says(false),
         rereg: tried.rereg.or_says(false),
         srq: tried.srq.or_says(limit(plain.max_srq) > 0),

@@ -347,11 +347,10 @@ impl Core {
             _ => Refused { context: &self.context, verb, errno, lacks: None }.reason(),
         };
         let state = match ibv_rereg_mr_err_code(code) {
+            _ if not_offered(errno) => ReregState::Unchanged,
             IBV_REREG_MR_ERR_INPUT | IBV_REREG_MR_ERR_DONT_FORK_NEW => ReregState::Unchanged,
             // The kernel refuses these before it touches the region.
-            _ if not_offered(errno) || matches!(errno, libc::EACCES | libc::EINVAL) => {
-                ReregState::Refused
-            }
+            _ if matches!(errno, libc::EACCES | libc::EINVAL) => ReregState::Refused,
             _ => ReregState::Lost,
         };
         Err(ReregError { error: fail(reason), state })

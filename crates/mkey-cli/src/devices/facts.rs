@@ -214,7 +214,7 @@ fn features(caps: &Capabilities, tried: Option<&Tried>) -> Vec<Feature> {
     let works = |of: fn(&Tried) -> &Trial| tried.is_none_or(|tried| of(tried).works());
     vec![
         feature("memory regions", works(|t| &t.mr), |t| &t.mr),
-        feature("zero-based regions", caps.zero_based, |t| &t.zero_based),
+        feature("zero-based, from a page", works(|t| &t.zero_based), |t| &t.zero_based),
         feature("re-registration", caps.rereg, |t| &t.rereg),
         feature("null region", caps.null_mr, |t| &t.null_mr),
         feature("dma-buf regions", caps.dma_buf, |t| &t.dma_buf),

@@ -63,7 +63,7 @@ fn write_device(out: &mut String, device: &DeviceFacts) -> fmt::Result {
     }
     for feature in &device.features {
         let mark = if feature.offered { "yes" } else { "no" };
-        writeln!(out, "  {:<22} {mark:<4} {}", feature.name, feature.known)?;
+        writeln!(out, "  {:<23} {mark:<4} {}", feature.name, feature.known)?;
     }
     for note in &device.notes {
         writeln!(out, "  note: {note}")?;
@@ -128,7 +128,7 @@ mod tests {
         assert!(text.starts_with("mkey0 (mkey software RNIC, in software: no figure"), "{text}");
         for part in [
             "No real device: libibverbs.so.1 is not there; install it",
-            "windows, type 2        yes  built in",
+            "windows, type 2         yes  built in",
             "RC: send, recv, write, read, atomic, srq recv",
             "64 KiB in all (RLIMIT_MEMLOCK)",
             "prlimit",

@@ -37,15 +37,17 @@ fn a_type_1_window_is_bound_by_the_verb_and_ended_by_an_empty_bind() {
     assert!(matches!(held.reason, Reason::InUse { object: Object::Mr, .. }), "{held}");
     one.done(SendOp::Write(remote), &from.sge(0, 6));
     two.done(SendOp::BindMw1(bind(rkey, rkey, &to, 0)), &[]);
+    // R-MW-25: an empty bind needs no region.
+    let mut current = Rkey(rkey.0.next());
+    two.done(SendOp::BindMw1(bind(current, current, &to, 64)), &[]);
+    current = Rkey(current.0.next());
+    let remote = RemoteAddr { address: to.at(8), rkey: current };
+    one.done(SendOp::Write(remote), &from.sge(0, 6));
+    let nowhere = bind(current, current, &to, 0);
+    let nowhere = BindMw { mr: Default::default(), address: IoAddr(0), ..nowhere };
+    two.done(SendOp::BindMw1(nowhere), &[]);
     let refused = one.run(SendOp::Write(remote), &from.sge(0, 6));
     assert_eq!(refused.status, WcStatus::RemAccessErr);
-    // R-MW-25: an empty bind needs no region.
-    let nowhere = BindMw { mr: Default::default(), address: IoAddr(0), ..bind(rkey, rkey, &to, 0) };
-    let rebind = |mw: Rkey, length| two.done(SendOp::BindMw1(bind(mw, mw, &to, length)), &[]);
-    let mut current = Rkey(rkey.0.next());
-    rebind(current, 8);
-    current = Rkey(current.0.next());
-    two.done(SendOp::BindMw1(BindMw { mw: current, ..nowhere }), &[]);
     device.dealloc_mw(window.handle).unwrap();
     assert_eq!(device.dealloc_mw(window.handle).unwrap_err().errno(), libc::ENOENT);
 }
