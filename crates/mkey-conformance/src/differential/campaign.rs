@@ -8,7 +8,7 @@ use super::shrink::shrink;
 use super::trace::{Difference, Outcome, Trace};
 use crate::fixture::Subject;
 use mkey_core::device::Device;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Two devices that are compared, and in what they may differ.
@@ -32,6 +32,14 @@ pub struct Compared {
     pub unknown: Option<(usize, Vec<Difference>)>,
     /// Both traces.
     pub traces: [Trace; 2],
+}
+
+/// Why a program does not count as the same.
+enum Unknown {
+    /// It could not be run.
+    Failed(String),
+    /// What differs is not known.
+    Shown(Program, Compared),
 }
 
 /// What a campaign met.
@@ -96,10 +104,10 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
     /// Compares the program with the number `seed` and counts.
     ///
     /// # Errors
-    /// A difference that is not known, with the smallest program that was found to show it.
-    pub fn one(&self, seed: u64, offer: Offer, tally: &mut Tally) -> Result<(), String> {
+    /// A difference that is not known.
+    fn one(&self, seed: u64, offer: Offer, tally: &mut Tally) -> Result<(), Unknown> {
         let program = program(seed, offer);
-        let compared = self.compare(&program)?;
+        let compared = self.compare(&program).map_err(Unknown::Failed)?;
         tally.programs += 1;
         tally.steps += compared.steps as u64;
         tally.whole += u64::from(compared.steps > program.steps.len());
@@ -114,30 +122,43 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
                 *tally.statuses.entry(done.status as u32).or_default() += 1;
             }
         }
-        if compared.unknown.is_none() {
-            return Ok(());
-        }
+        if compared.unknown.is_none() { Ok(()) } else { Err(Unknown::Shown(program, compared)) }
+    }
+
+    /// The smallest program that was found to show a difference, with both traces.
+    fn smallest(&self, seed: u64, program: &Program, compared: &Compared) -> String {
         let differs = |program: &Program| {
             self.compare(program).is_ok_and(|compared| compared.unknown.is_some())
         };
         // What does not show again is not to be made smaller.
-        let small = if differs(&program) { shrink(&program, differs) } else { program.clone() };
-        let shown = self.compare(&small)?;
-        Err(self.report(seed, &small, if shown.unknown.is_some() { &shown } else { &compared }))
+        let small = if differs(program) { shrink(program, differs) } else { program.clone() };
+        match self.compare(&small) {
+            Ok(shown) if shown.unknown.is_some() => self.report(seed, &small, &shown),
+            _ => self.report(seed, program, compared),
+        }
     }
 
     /// Compares `programs` programs, from number `seed` on.
     ///
     /// # Errors
-    /// The differences that are not known, at most `most`.
+    /// The differences that are not known, at most `most`, each once, with the smallest program that
+    /// was found to show it.
     pub fn many(&self, seed: u64, programs: u64, most: usize) -> Result<Tally, Vec<String>> {
         let (mut tally, mut found) = (Tally::default(), Vec::new());
+        let mut seen = BTreeSet::new();
         let offer = self.offer();
         for seed in seed..seed.saturating_add(programs) {
-            if let Err(report) = self.one(seed, offer, &mut tally) {
-                found.push(report);
-                if found.len() >= most {
-                    break;
+            match self.one(seed, offer, &mut tally) {
+                Ok(()) => {}
+                Err(Unknown::Failed(error)) => return Err(vec![error]),
+                Err(Unknown::Shown(program, compared)) => {
+                    let differs = compared.unknown.iter().flat_map(|(_, found)| found);
+                    if seen.insert(differs.map(ToString::to_string).collect::<Vec<_>>()) {
+                        found.push(self.smallest(seed, &program, &compared));
+                    }
+                    if found.len() >= most {
+                        break;
+                    }
                 }
             }
         }

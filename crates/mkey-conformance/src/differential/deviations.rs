@@ -94,6 +94,10 @@ impl fmt::Display for Seen {
     }
 }
 
+const fn status(ours: WcStatus, theirs: WcStatus) -> Seen {
+    Seen::Status(Some(ours), Some(theirs))
+}
+
 /// The known differences of soft-RoCE (rxe) in Linux.
 pub const RXE: &[Deviation] = &[
     Deviation {
@@ -101,5 +105,65 @@ pub const RXE: &[Deviation] = &[
         of: &[Kind::Reregister],
         seen: Seen::Errno(0, EOPNOTSUPP),
         why: "its library has no rereg_mr",
+    },
+    Deviation {
+        rule: "R-RRG-05",
+        of: &[Kind::Reregister],
+        seen: Seen::Errno(EINVAL, EOPNOTSUPP),
+        why: "its library has no rereg_mr",
+    },
+    Deviation {
+        rule: "R-LOC-01",
+        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
+        seen: status(WcStatus::LocProtErr, WcStatus::LocQpOpErr),
+        why: "the requester tells a bad source from other errors by EFAULT only (rxe_req.c)",
+    },
+    Deviation {
+        rule: "R-LOC-06",
+        of: &[Kind::Receive],
+        seen: status(WcStatus::LocProtErr, WcStatus::LocQpOpErr),
+        why: "the responder has one error for all that is wrong with a receive (rxe_resp.c)",
+    },
+    Deviation {
+        rule: "R-LOC-08",
+        of: &[Kind::Receive],
+        seen: status(WcStatus::LocLenErr, WcStatus::RemInvReqErr),
+        why: "the responder completes a receive that is too short with what it tells the peer",
+    },
+    Deviation {
+        rule: "R-RA-15",
+        of: &[Kind::Receive],
+        seen: status(WcStatus::LocAccessErr, WcStatus::RemAccessErr),
+        why: "the responder completes the receive with what it tells the peer",
+    },
+    Deviation {
+        rule: "R-ORD-12",
+        of: &[Kind::Receive],
+        seen: Seen::Status(Some(WcStatus::WrFlushErr), None),
+        why: "posting a receive enters no kernel, so one posted in ERR waits for the next event",
+    },
+    Deviation {
+        rule: "R-ORD-12",
+        of: &[Kind::Receive],
+        seen: Seen::Status(None, Some(WcStatus::WrFlushErr)),
+        why: "the next event",
+    },
+    Deviation {
+        rule: "R-MW-23",
+        of: &[Kind::Bind1, Kind::Bind2],
+        seen: Seen::Errno(0, EINVAL),
+        why: "libibverbs binds objects, not keys: a key that names none is refused at posting",
+    },
+    Deviation {
+        rule: "R-AT-02",
+        of: &[Kind::Atomic],
+        seen: Seen::Errno(0, EINVAL),
+        why: "its library refuses a misaligned atomic at posting",
+    },
+    Deviation {
+        rule: "R-INV-14",
+        of: &[Kind::SendInv],
+        seen: status(WcStatus::RetryExcErr, WcStatus::Success),
+        why: "the responder acknowledges what it could not invalidate (rxe_resp.c)",
     },
 ];

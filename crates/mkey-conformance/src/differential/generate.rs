@@ -109,6 +109,8 @@ impl Generator {
             return Step::Connect;
         }
         match self.rng.u8(..100) {
+            // Once in a while also where nothing may come of it.
+            23..38 if self.broken && self.chance(90) => Step::Connect,
             0..10 => self.register(),
             10..11 => {
                 let rights = if self.slip() { Rights::REMOTE_WRITE } else { self.rights() };
@@ -134,7 +136,7 @@ impl Generator {
     /// A slot, whatever is in it.
     fn some_region(&mut self) -> u8 {
         // Not those of the prelude: without them little is left that works.
-        if self.chance(20) {
+        if self.chance(5) {
             return self.rng.u8(..REGIONS as u8);
         }
         self.pick(&[1, 2, 3, 5, 6, 7]).unwrap_or(1)
@@ -291,7 +293,7 @@ impl Generator {
         let op = match self.rng.u8(..100) {
             0..20 if sends => Op::Send,
             20..25 if sends => Op::SendImm(self.rng.u32(..)),
-            25..30 if sends => Op::SendInv(self.invalid(peer), self.key()),
+            25..30 if sends && (self.has_bound(peer) || self.slip()) => Op::SendInv(self.invalid(peer), self.key()),
             30..37 if sends => {
                 Op::WriteImm(self.target(peer, length.into(), Rights::REMOTE_WRITE), 7)
             }
@@ -300,6 +302,9 @@ impl Generator {
             68..74 => Op::FetchAdd(self.word(peer), self.rng.u64(..)),
             74..78 => Op::CompareSwap(self.word(peer), 0, self.rng.u64(..)),
             78..92 => Op::Bind(self.bind(from)),
+            _ if !self.has_bound(from) && !self.slip() => {
+                Op::Write(self.target(peer, length.into(), Rights::REMOTE_WRITE))
+            }
             _ => Op::LocalInv(self.invalid(from), self.key()),
         };
         let data = match op {
@@ -377,15 +382,23 @@ impl Generator {
                 false => Owner::Window(self.rng.u8(..WINDOWS as u8)),
             };
         }
-        let bound = self.windows.iter().enumerate().filter(|(_, window)| {
-            let window = window.as_ref();
-            window.is_some_and(|window| {
-                window.type2 && window.bound.is_some_and(|(end, ..)| end == of)
-            })
-        });
-        let bound: Vec<_> = bound.map(|(slot, _)| slot as u8).collect();
+        let bound = self.bound(of);
         self.broken |= bound.is_empty();
         Owner::Window(self.pick(&bound).unwrap_or(0))
+    }
+
+    /// The windows of type 2 that `by` has bound.
+    fn bound(&self, by: End) -> Vec<u8> {
+        let bound = |window: &Window| {
+            window.type2 && window.bound.is_some_and(|(end, ..)| end == by)
+        };
+        let slots = self.windows.iter().enumerate();
+        let slots = slots.filter(|(_, window)| window.as_ref().is_some_and(bound));
+        slots.map(|(slot, _)| slot as u8).collect()
+    }
+
+    fn has_bound(&self, by: End) -> bool {
+        !self.bound(by).is_empty()
     }
 
     fn modify(&mut self) -> Step {

@@ -87,7 +87,12 @@ impl Difference {
             Self::Answer(ours, theirs) => {
                 (ours.errno == 0) != (theirs.errno == 0) || ours.posted != theirs.posted
             }
-            Self::Status(_, ours, theirs) => {
+            Self::Status(kind, ours, theirs) => {
+                // A receive that is flushed late, or not at all, changes nothing.
+                let flushed = ours.or(*theirs) == Some(WcStatus::WrFlushErr);
+                if *kind == Kind::Receive && flushed && (ours.is_none() || theirs.is_none()) {
+                    return false;
+                }
                 let ok = |status: &Option<WcStatus>| *status == Some(WcStatus::Success);
                 ok(ours) != ok(theirs) || ours.is_none() != theirs.is_none()
             }
