@@ -27,7 +27,7 @@ const FIRST: u64 = 1;
 fn two_software_rnics_with_other_keys_show_the_same() {
     let (one, other) = (Soft::with_seed(1), Soft::with_seed(2));
     let comparison = Comparison::new(&one, &other, &[]);
-    let tally = comparison.many(FIRST, PROGRAMS, 3).unwrap_or_else(|found| panic!("{}", found.concat()));
+    let tally = comparison.many(FIRST, PROGRAMS, 3, |_, _| ()).unwrap_or_else(|found| panic!("{}", found.concat()));
     assert_eq!((tally.programs, tally.whole), (PROGRAMS, PROGRAMS));
     println!("{tally:?}");
     // Not all of it fails, and every status is met.
@@ -60,7 +60,7 @@ fn the_kernels_device_shows_what_the_software_rnic_shows() {
     let (soft, rxe) = (Soft::new(), Ibverbs::new("rxe0"));
     let comparison = Comparison::new(&soft, &rxe, RXE);
     let tally =
-        comparison.many(FIRST, programs, 5).unwrap_or_else(|found| panic!("{}", found.concat()));
+        comparison.many(FIRST, programs, 5, |_, _| ()).unwrap_or_else(|found| panic!("{}", found.concat()));
     assert_eq!(tally.programs, programs);
     assert!(tally.whole * 3 > programs, "only {} were compared whole", tally.whole);
 }
@@ -70,7 +70,7 @@ fn an_error_of_a_device_is_found_and_made_small() {
     for (bug, most) in [(Bug::OneMore, 3), (Bug::MoreRights, 3), (Bug::KeepsKeys, 5)] {
         let (soft, broken) = (Soft::new(), Broken { soft: Soft::new(), bug });
         let comparison = Comparison::new(&soft, &broken, &[]);
-        let found = comparison.many(FIRST, PROGRAMS, 1).expect_err("the error is found");
+        let found = comparison.many(FIRST, PROGRAMS, 1, |_, _| ()).expect_err("the error is found");
         let report = found.concat();
         let program = Program::parse(&report).expect("the report can be replayed");
         assert!(program.steps.len() <= most, "{bug:?}: not made small:\n{report}");

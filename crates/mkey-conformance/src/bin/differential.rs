@@ -2,9 +2,9 @@
 //! what they differ, each difference with the smallest program that shows it.
 
 use clap::Parser;
-use mkey_conformance::differential::campaign::Comparison;
+use mkey_conformance::differential::campaign::{Comparison, Tally};
 use mkey_conformance::differential::deviations::RXE;
-use mkey_conformance::differential::generate;
+use mkey_conformance::differential::{document, generate};
 use mkey_conformance::differential::program::Program;
 use mkey_conformance::fixture::Subject;
 use mkey_conformance::ibverbs::Ibverbs;
@@ -68,14 +68,13 @@ fn run<O: Subject, T: Subject>(
         print!("{}", generate::program(arguments.seed, comparison.offer()));
         return Ok(true);
     }
-    match comparison.many(arguments.seed, arguments.programs, arguments.most) {
-        Ok(tally) => {
-            println!("{tally:#?}");
-            Ok(true)
-        }
-        Err(found) => {
-            found.iter().for_each(|report| println!("{report}"));
-            Ok(false)
-        }
-    }
+    let tell = |tally: &Tally, found: Option<&str>| match found {
+        Some(report) => println!("{report}"),
+        None if tally.programs.is_multiple_of(100) => eprintln!("{} programs", tally.programs),
+        None => {}
+    };
+    let (seed, programs, most) = (arguments.seed, arguments.programs, arguments.most);
+    let Ok(tally) = comparison.many(seed, programs, most, tell) else { return Ok(false) };
+    print!("{}", document::section(comparison, &tally));
+    Ok(true)
 }

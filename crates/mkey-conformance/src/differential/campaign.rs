@@ -34,6 +34,19 @@ pub struct Compared {
     pub traces: [Trace; 2],
 }
 
+impl Compared {
+    /// What is not known, in words, without what follows from it.
+    fn words(&self) -> Vec<String> {
+        let found = self.unknown.iter().flat_map(|(_, found)| found);
+        let first = found.clone().filter(|difference| !difference.follows());
+        let mut words: Vec<_> = first.map(ToString::to_string).collect();
+        if words.is_empty() {
+            words.extend(found.map(ToString::to_string));
+        }
+        words
+    }
+}
+
 /// Why a program does not count as the same.
 enum Unknown {
     /// It could not be run.
@@ -127,8 +140,10 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
 
     /// The smallest program that was found to show a difference, with both traces.
     fn smallest(&self, seed: u64, program: &Program, compared: &Compared) -> String {
+        // The same difference: a smaller program may well show another one.
+        let wanted = compared.words();
         let differs = |program: &Program| {
-            self.compare(program).is_ok_and(|compared| compared.unknown.is_some())
+            self.compare(program).is_ok_and(|compared| compared.words() == wanted)
         };
         // What does not show again is not to be made smaller.
         let small = if differs(program) { shrink(program, differs) } else { program.clone() };
@@ -142,19 +157,28 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
     ///
     /// # Errors
     /// The differences that are not known, at most `most`, each once, with the smallest program that
-    /// was found to show it.
-    pub fn many(&self, seed: u64, programs: u64, most: usize) -> Result<Tally, Vec<String>> {
+    /// was found to show it. `tell` hears of each as it is found, and of the tally before each
+    /// program.
+    pub fn many(
+        &self,
+        seed: u64,
+        programs: u64,
+        most: usize,
+        mut tell: impl FnMut(&Tally, Option<&str>),
+    ) -> Result<Tally, Vec<String>> {
         let (mut tally, mut found) = (Tally::default(), Vec::new());
         let mut seen = BTreeSet::new();
         let offer = self.offer();
         for seed in seed..seed.saturating_add(programs) {
+            tell(&tally, None);
             match self.one(seed, offer, &mut tally) {
                 Ok(()) => {}
                 Err(Unknown::Failed(error)) => return Err(vec![error]),
                 Err(Unknown::Shown(program, compared)) => {
-                    let differs = compared.unknown.iter().flat_map(|(_, found)| found);
-                    if seen.insert(differs.map(ToString::to_string).collect::<Vec<_>>()) {
-                        found.push(self.smallest(seed, &program, &compared));
+                    if seen.insert(compared.words()) {
+                        let report = self.smallest(seed, &program, &compared);
+                        tell(&tally, Some(&report));
+                        found.push(report);
                     }
                     if found.len() >= most {
                         break;

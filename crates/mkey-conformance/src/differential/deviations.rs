@@ -16,6 +16,9 @@ pub struct Deviation {
     pub of: &'static [Kind],
     /// ... this on the software RNIC and that on the device.
     pub seen: Seen,
+    /// Whether the devices then differ in more, as in states or memory: the rest of the program can
+    /// not be compared.
+    pub parts: bool,
     /// Why the device differs.
     pub why: &'static str,
 }
@@ -68,16 +71,15 @@ pub fn judge(table: &[Deviation], ours: &Outcome, theirs: &Outcome) -> Verdict {
         return Verdict::Same;
     }
     let first: Vec<_> = found.iter().filter(|difference| !difference.follows()).collect();
-    let explained = |difference: &Difference| {
-        table.iter().position(|deviation| deviation.explains(difference))
-    };
+    let explained =
+        |difference: &Difference| table.iter().position(|deviation| deviation.explains(difference));
     let mut deviations: Vec<_> = first.iter().filter_map(|found| explained(found)).collect();
-    let parted = first.iter().any(|found| found.parts() && explained(found).is_some());
+    deviations.sort_unstable();
+    deviations.dedup();
+    let parted = deviations.iter().any(|&at| table.get(at).is_some_and(|known| known.parts));
     let all = first.iter().all(|found| explained(found).is_some());
     // Where the devices have parted, the rest of what differs in the step follows from that.
     if parted || all && first.len() == found.len() {
-        deviations.sort_unstable();
-        deviations.dedup();
         return Verdict::Known { deviations, parted };
     }
     Verdict::Unknown(found)
@@ -104,66 +106,91 @@ pub const RXE: &[Deviation] = &[
         rule: "R-RRG-05",
         of: &[Kind::Reregister],
         seen: Seen::Errno(0, EOPNOTSUPP),
+        parts: true,
         why: "its library has no rereg_mr",
     },
     Deviation {
         rule: "R-RRG-05",
         of: &[Kind::Reregister],
         seen: Seen::Errno(EINVAL, EOPNOTSUPP),
+        parts: false,
         why: "its library has no rereg_mr",
     },
     Deviation {
         rule: "R-LOC-01",
         of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
         seen: status(WcStatus::LocProtErr, WcStatus::LocQpOpErr),
+        parts: false,
         why: "the requester tells a bad source from other errors by EFAULT only (rxe_req.c)",
     },
     Deviation {
         rule: "R-LOC-06",
         of: &[Kind::Receive],
         seen: status(WcStatus::LocProtErr, WcStatus::LocQpOpErr),
+        parts: false,
         why: "the responder has one error for all that is wrong with a receive (rxe_resp.c)",
     },
     Deviation {
         rule: "R-LOC-08",
         of: &[Kind::Receive],
         seen: status(WcStatus::LocLenErr, WcStatus::RemInvReqErr),
+        parts: false,
         why: "the responder completes a receive that is too short with what it tells the peer",
     },
     Deviation {
         rule: "R-RA-15",
         of: &[Kind::Receive],
         seen: status(WcStatus::LocAccessErr, WcStatus::RemAccessErr),
+        parts: false,
         why: "the responder completes the receive with what it tells the peer",
     },
     Deviation {
         rule: "R-ORD-12",
         of: &[Kind::Receive],
         seen: Seen::Status(Some(WcStatus::WrFlushErr), None),
+        parts: false,
         why: "posting a receive enters no kernel, so one posted in ERR waits for the next event",
     },
     Deviation {
         rule: "R-ORD-12",
         of: &[Kind::Receive],
         seen: Seen::Status(None, Some(WcStatus::WrFlushErr)),
+        parts: false,
         why: "the next event",
     },
     Deviation {
         rule: "R-MW-23",
         of: &[Kind::Bind1, Kind::Bind2],
         seen: Seen::Errno(0, EINVAL),
+        parts: true,
         why: "libibverbs binds objects, not keys: a key that names none is refused at posting",
     },
     Deviation {
         rule: "R-AT-02",
         of: &[Kind::Atomic],
         seen: Seen::Errno(0, EINVAL),
+        parts: true,
         why: "its library refuses a misaligned atomic at posting",
     },
     Deviation {
         rule: "R-INV-14",
         of: &[Kind::SendInv],
         seen: status(WcStatus::RetryExcErr, WcStatus::Success),
+        parts: true,
         why: "the responder acknowledges what it could not invalidate (rxe_resp.c)",
+    },
+    Deviation {
+        rule: "R-LOC-15",
+        of: &[Kind::Write, Kind::WriteImm],
+        seen: status(WcStatus::LocProtErr, WcStatus::RemAccessErr),
+        parts: true,
+        why: "packets of a message go out before all of its entries are looked at",
+    },
+    Deviation {
+        rule: "R-MWU-05",
+        of: &[Kind::Write, Kind::WriteImm, Kind::Read, Kind::Atomic],
+        seen: status(WcStatus::RemAccessErr, WcStatus::Success),
+        parts: true,
+        why: "the range is compared with that of the region behind the window (rxe_resp.c)",
     },
 ];

@@ -25,15 +25,15 @@ use std::time::Duration;
 /// How long a work request may take, in the device's own time.
 const LONG: Duration = Duration::from_secs(4);
 /// How long that may take which not all devices do.
-const SHORT: Duration = Duration::from_millis(100);
+const SHORT: Duration = Duration::from_millis(20);
 /// How far time goes on between two looks.
 const STEP: Duration = Duration::from_micros(200);
 /// Looks before time is let go on: a device on another processor needs none.
 const LOOKS: u32 = 50;
 /// An index that nothing has: tables hand out others.
 const NOTHING: u32 = 0x00fe_dcba;
-/// Inline bytes and bytes of the memory, which repeat with a prime.
-const PATTERN: u8 = 251;
+/// Makes words of the memory that differ in all bytes.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A device with the memory that programs use on it. It runs one program after the other.
 pub struct Machine<'s, S: Subject> {
@@ -63,8 +63,7 @@ impl<'s, S: Subject> Machine<'s, S> {
     /// # Errors
     /// What could not be set up for it.
     pub fn run(&self, program: &Program) -> Result<Trace> {
-        let content: Vec<u8> = (0..READ_ONLY).map(|at| (at % u64::from(PATTERN)) as u8).collect();
-        self.memory.set(0, &content);
+        self.memory.fill(0..READ_ONLY as usize, |at| (at as u64 + 1).wrapping_mul(SPREAD));
         let mut run = Run::new(self)?;
         let mut trace = Trace::new();
         for step in &program.steps {
@@ -698,8 +697,8 @@ impl<'m, S: Subject> Run<'m, S> {
     fn outcome(&mut self, answer: Answer) -> Outcome {
         let completions = std::mem::take(&mut self.done);
         let states = [self.state(End::A), self.state(End::B)];
-        let bytes = self.machine.memory.bytes(0..READ_ONLY as usize);
-        Outcome { answer, completions, states, memory: hash(&bytes) }
+        let memory = self.machine.memory.hash(0..READ_ONLY as usize);
+        Outcome { answer, completions, states, memory }
     }
 
     /// Frees everything, windows before what they are bound on.
@@ -732,9 +731,9 @@ impl<'m, S: Subject> Run<'m, S> {
             freed(device.dealloc_pd(pd));
         }
         let answer = Answer { kind: Kind::CleanUp, errno, posted: 0 };
-        let bytes = self.machine.memory.bytes(0..READ_ONLY as usize);
+        let memory = self.machine.memory.hash(0..READ_ONLY as usize);
         self.done = Default::default();
-        Outcome { answer, completions: self.done, states, memory: hash(&bytes) }
+        Outcome { answer, completions: self.done, states, memory }
     }
 }
 
@@ -751,13 +750,4 @@ fn changed(current: Bits, stale: Bits, key: Key) -> Bits {
         Key::Zero => Bits(0),
         Key::Unknown => Bits::new(NOTHING, current.variant()),
     }
-}
-
-/// FNV-1a over words.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |hash, chunk| {
-        let mut word = [0; 8];
-        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

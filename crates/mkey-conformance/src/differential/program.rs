@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Bytes of memory that one end has for itself: regions of the end A lie in the first so many
 /// bytes of the arena, those of B in the second.
-pub const HALF: u64 = 32 << 10;
+pub const HALF: u64 = 16 << 10;
 /// Where the page begins that can only be read.
 pub const READ_ONLY: u64 = 2 * HALF;
 /// Where the page begins that can not be accessed.

@@ -80,26 +80,6 @@ impl Difference {
     pub fn follows(&self) -> bool {
         matches!(self, Self::State(..) | Self::Memory)
     }
-
-    /// Whether one device did what the other did not do, rather than say it otherwise.
-    pub fn parts(&self) -> bool {
-        match self {
-            Self::Answer(ours, theirs) => {
-                (ours.errno == 0) != (theirs.errno == 0) || ours.posted != theirs.posted
-            }
-            Self::Status(kind, ours, theirs) => {
-                // A receive that is flushed late, or not at all, changes nothing.
-                let flushed = ours.or(*theirs) == Some(WcStatus::WrFlushErr);
-                if *kind == Kind::Receive && flushed && (ours.is_none() || theirs.is_none()) {
-                    return false;
-                }
-                let ok = |status: &Option<WcStatus>| *status == Some(WcStatus::Success);
-                ok(ours) != ok(theirs) || ours.is_none() != theirs.is_none()
-            }
-            Self::Detail(..) | Self::Order(_) => false,
-            Self::State(..) | Self::Memory => true,
-        }
-    }
 }
 
 /// In what two outcomes of a step differ.
@@ -204,14 +184,14 @@ mod tests {
     fn every_field_is_compared() {
         let ours = outcome();
         assert_eq!(differences(&ours, &ours), []);
-        let changes: [(fn(&mut Outcome), bool, bool); 8] = [
-            (|o| o.answer.errno = 22, true, false),
-            (|o| o.answer.posted = 1, true, false),
-            (|o| o.completions[0][0].status = WcStatus::LocProtErr, true, false),
-            (|o| o.completions[0].truncate(1), true, false),
-            (|o| o.completions[0].swap(0, 1), false, false),
-            (|o| o.states[1] = QpState::Err, true, true),
-            (|o| o.memory = 2, true, true),
+        let changes: [(fn(&mut Outcome), bool); 8] = [
+            (|o| o.answer.errno = 22, false),
+            (|o| o.answer.posted = 1, false),
+            (|o| o.completions[0][0].status = WcStatus::LocProtErr, false),
+            (|o| o.completions[0].truncate(1), false),
+            (|o| o.completions[0].swap(0, 1), false),
+            (|o| o.states[1] = QpState::Err, true),
+            (|o| o.memory = 2, true),
             (
                 |o| {
                     if let Some(detail) = &mut o.completions[0][0].detail {
@@ -219,15 +199,14 @@ mod tests {
                     }
                 },
                 false,
-                false,
             ),
         ];
-        for (number, (change, parts, follows)) in changes.into_iter().enumerate() {
+        for (number, (change, follows)) in changes.into_iter().enumerate() {
             let mut theirs = outcome();
             change(&mut theirs);
             let found = differences(&ours, &theirs);
             assert_eq!(found.len(), 1, "change {number}: {found:?}");
-            assert_eq!((found[0].parts(), found[0].follows()), (parts, follows), "{number}");
+            assert_eq!(found[0].follows(), follows, "{number}");
         }
     }
 }
