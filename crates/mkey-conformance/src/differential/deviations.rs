@@ -30,6 +30,8 @@ pub enum Seen {
     Errno(i32, i32),
     /// Statuses; none where there is no completion.
     Status(Option<WcStatus>, Option<WcStatus>),
+    /// Other bytes of memory, where one of these ended with this on the software RNIC.
+    Memory(WcStatus),
 }
 
 /// What becomes of a step.
@@ -50,7 +52,7 @@ pub enum Verdict {
 }
 
 impl Deviation {
-    fn explains(&self, difference: &Difference) -> bool {
+    fn explains(&self, difference: &Difference, ours: &Outcome) -> bool {
         match (difference, self.seen) {
             (Difference::Answer(ours, theirs), Seen::Errno(one, other)) => {
                 let kind = if ours.errno == 0 { theirs.kind } else { ours.kind };
@@ -58,6 +60,10 @@ impl Deviation {
             }
             (Difference::Status(kind, ours, theirs), Seen::Status(one, other)) => {
                 self.of.contains(kind) && (*ours, *theirs) == (one, other)
+            }
+            (Difference::Memory, Seen::Memory(status)) => {
+                let mut all = ours.completions.iter().flatten();
+                all.any(|done| done.status == status && self.of.contains(&done.kind))
             }
             _ => false,
         }
@@ -71,9 +77,10 @@ pub fn judge(table: &[Deviation], ours: &Outcome, theirs: &Outcome) -> Verdict {
         return Verdict::Same;
     }
     let first: Vec<_> = found.iter().filter(|difference| !difference.follows()).collect();
-    let explained =
-        |difference: &Difference| table.iter().position(|deviation| deviation.explains(difference));
-    let mut deviations: Vec<_> = first.iter().filter_map(|found| explained(found)).collect();
+    let explained = |difference: &Difference| {
+        table.iter().position(|deviation| deviation.explains(difference, ours))
+    };
+    let mut deviations: Vec<_> = found.iter().filter_map(explained).collect();
     deviations.sort_unstable();
     deviations.dedup();
     let parted = deviations.iter().any(|&at| table.get(at).is_some_and(|known| known.parts));
@@ -92,6 +99,7 @@ impl fmt::Display for Seen {
                 write!(f, "{}; {}", errno_name(ours), errno_name(theirs))
             }
             Self::Status(ours, theirs) => write!(f, "{}; {}", said(ours), said(theirs)),
+            Self::Memory(status) => write!(f, "other bytes after {status}"),
         }
     }
 }
@@ -192,5 +200,47 @@ pub const RXE: &[Deviation] = &[
         seen: status(WcStatus::RemAccessErr, WcStatus::Success),
         parts: true,
         why: "the range is compared with that of the region behind the window (rxe_resp.c)",
+    },
+    Deviation {
+        rule: "R-LOC-15",
+        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
+        seen: Seen::Memory(WcStatus::LocProtErr),
+        parts: true,
+        why: "packets of a message go out before all of its entries are looked at",
+    },
+    Deviation {
+        rule: "R-LOC-08",
+        of: &[Kind::Receive],
+        seen: status(WcStatus::LocLenErr, WcStatus::LocQpOpErr),
+        parts: false,
+        why: "a receive that is too short is found while data is copied, as one of bad memory is",
+    },
+    Deviation {
+        rule: "R-LOC-08",
+        of: &[Kind::Send, Kind::SendInv],
+        seen: status(WcStatus::RemInvReqErr, WcStatus::RemOpErr),
+        parts: false,
+        why: "a receive that is too short is found while data is copied, as one of bad memory is",
+    },
+    Deviation {
+        rule: "R-MW-19",
+        of: &[Kind::Bind1, Kind::Bind2],
+        seen: status(WcStatus::MwBindErr, WcStatus::Success),
+        parts: true,
+        why: "rights that a window can not have are taken (rxe_mw.c)",
+    },
+    Deviation {
+        rule: "R-RRG-05",
+        of: &[Kind::Reregister],
+        seen: Seen::Errno(EBUSY, EOPNOTSUPP),
+        parts: false,
+        why: "its library has no rereg_mr",
+    },
+    Deviation {
+        rule: "R-RRG-03",
+        of: &[Kind::Reregister],
+        seen: Seen::Errno(ENOENT, EINVAL),
+        parts: false,
+        why: "rights are looked at before the region is",
     },
 ];

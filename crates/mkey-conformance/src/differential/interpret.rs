@@ -683,7 +683,9 @@ impl<'m, S: Subject> Run<'m, S> {
         counts: bool,
         invalidated: Option<bool>,
     ) {
-        let Completion { wr_id: wr, status, opcode, byte_len, imm, .. } = *completion;
+        let Completion { wr_id: wr, status, opcode, byte_len, .. } = *completion;
+        // Of a send none is defined.
+        let imm = completion.imm.filter(|_| kind == Kind::Receive);
         let byte_len = counts.then_some(byte_len);
         let detail = Detail { opcode, byte_len, imm, invalidated };
         let detail = (status == WcStatus::Success).then_some(detail);
