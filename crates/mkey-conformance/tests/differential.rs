@@ -27,7 +27,9 @@ const FIRST: u64 = 1;
 fn two_software_rnics_with_other_keys_show_the_same() {
     let (one, other) = (Soft::with_seed(1), Soft::with_seed(2));
     let comparison = Comparison::new(&one, &other, &[]);
-    let tally = comparison.many(FIRST, PROGRAMS, 3, |_, _| ()).unwrap_or_else(|found| panic!("{}", found.concat()));
+    let tally = comparison
+        .many(FIRST, PROGRAMS, 3, |_, _| ())
+        .unwrap_or_else(|found| panic!("{}", found.concat()));
     assert_eq!((tally.programs, tally.whole), (PROGRAMS, PROGRAMS));
     println!("{tally:?}");
     // Not all of it fails, and every status is met.
@@ -59,8 +61,9 @@ fn the_kernels_device_shows_what_the_software_rnic_shows() {
     let programs = programs.map_or(PROGRAMS, |number| number.parse().expect("MKEY_PROGRAMS"));
     let (soft, rxe) = (Soft::new(), Ibverbs::new("rxe0"));
     let comparison = Comparison::new(&soft, &rxe, RXE);
-    let tally =
-        comparison.many(FIRST, programs, 5, |_, _| ()).unwrap_or_else(|found| panic!("{}", found.concat()));
+    let tally = comparison
+        .many(FIRST, programs, 5, |_, _| ())
+        .unwrap_or_else(|found| panic!("{}", found.concat()));
     assert_eq!(tally.programs, programs);
     assert!(tally.whole * 3 > programs, "only {} were compared whole", tally.whole);
 }

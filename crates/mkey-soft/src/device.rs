@@ -284,12 +284,7 @@ impl Device for SoftDevice {
     }
 
     fn port(&self) -> PortInfo {
-        PortInfo {
-            active: true,
-            active_mtu: MTU,
-            gid: self.core.options.gid,
-            gid_index: 0,
-        }
+        PortInfo { active: true, active_mtu: MTU, gid: self.core.options.gid, gid_index: 0 }
     }
 
     fn alloc_pd(&self) -> Result<PdHandle> {

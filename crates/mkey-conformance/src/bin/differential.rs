@@ -4,8 +4,8 @@
 use clap::Parser;
 use mkey_conformance::differential::campaign::{Comparison, Tally};
 use mkey_conformance::differential::deviations::RXE;
-use mkey_conformance::differential::{document, generate};
 use mkey_conformance::differential::program::Program;
+use mkey_conformance::differential::{document, generate};
 use mkey_conformance::fixture::Subject;
 use mkey_conformance::ibverbs::Ibverbs;
 use mkey_conformance::soft::Soft;
@@ -59,7 +59,8 @@ fn run<O: Subject, T: Subject>(
     comparison: &Comparison<'_, O, T>,
 ) -> anyhow::Result<bool> {
     if let Some(path) = &arguments.replay {
-        let program = Program::parse(&std::fs::read_to_string(path)?).map_err(anyhow::Error::msg)?;
+        let program =
+            Program::parse(&std::fs::read_to_string(path)?).map_err(anyhow::Error::msg)?;
         let compared = comparison.compare(&program).map_err(anyhow::Error::msg)?;
         print!("{}", comparison.report(0, &program, &compared));
         return Ok(compared.unknown.is_none());
@@ -70,7 +71,7 @@ fn run<O: Subject, T: Subject>(
     }
     let tell = |tally: &Tally, found: Option<&str>| match found {
         Some(report) => println!("{report}"),
-        None if tally.programs.is_multiple_of(100) => eprintln!("{} programs", tally.programs),
+        None if tally.programs.is_multiple_of(10) => eprintln!("{} programs", tally.programs),
         None => {}
     };
     let (seed, programs, most) = (arguments.seed, arguments.programs, arguments.most);

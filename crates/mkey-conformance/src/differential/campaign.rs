@@ -1,6 +1,6 @@
 //! Many programs over two devices.
 
-use super::deviations::{Deviation, Verdict, judge};
+use super::deviations::{Deviation, Verdict, WITHOUT_ON_DEMAND, judge};
 use super::generate::{Offer, program};
 use super::interpret::Machine;
 use super::program::{Kind, Program, Step};
@@ -78,10 +78,14 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
         Self { ours: Machine::new(ours), theirs: Machine::new(theirs), table }
     }
 
-    /// What both devices offer.
+    /// What both devices offer, and can be used.
     pub fn offer(&self) -> Offer {
-        let explicit = |device: &dyn Device| device.capabilities().odp.explicit;
-        Offer { on_demand: explicit(self.ours.device()) && explicit(self.theirs.device()) }
+        let offers = |device: &dyn Device| {
+            let capabilities = device.capabilities();
+            let driver = |(driver, _): &(&str, &str)| *driver == capabilities.driver;
+            capabilities.odp.explicit && !WITHOUT_ON_DEMAND.iter().any(driver)
+        };
+        Offer { on_demand: offers(self.ours.device()) && offers(self.theirs.device()) }
     }
 
     /// Runs a program on both devices and compares.
@@ -218,7 +222,8 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
 fn shown(outcome: &Outcome) -> String {
     let Outcome { answer, completions, states, memory } = outcome;
     let mut text = format!("{answer:?} {states:?} memory {memory:016x}");
-    for (queue, list) in ["A sends", "B sends", "A receives", "B receives"].iter().zip(completions) {
+    for (queue, list) in ["A sends", "B sends", "A receives", "B receives"].iter().zip(completions)
+    {
         for done in list {
             let _ = write!(text, "; {queue}: {} {:?} {}", done.wr, done.kind, done.status);
             if let Some(detail) = done.detail {

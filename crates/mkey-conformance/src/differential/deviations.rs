@@ -30,6 +30,8 @@ pub enum Seen {
     Errno(i32, i32),
     /// Statuses; none where there is no completion.
     Status(Option<WcStatus>, Option<WcStatus>),
+    /// Any status or none; flushed.
+    Flushed,
     /// Other bytes of memory, where one of these ended with this on the software RNIC.
     Memory(WcStatus),
 }
@@ -60,6 +62,10 @@ impl Deviation {
             }
             (Difference::Status(kind, ours, theirs), Seen::Status(one, other)) => {
                 self.of.contains(kind) && (*ours, *theirs) == (one, other)
+            }
+            (Difference::Status(kind, ours, theirs), Seen::Flushed) => {
+                let flushed = Some(WcStatus::WrFlushErr);
+                self.of.contains(kind) && *theirs == flushed && *ours != flushed
             }
             (Difference::Memory, Seen::Memory(status)) => {
                 let mut all = ours.completions.iter().flatten();
@@ -99,6 +105,7 @@ impl fmt::Display for Seen {
                 write!(f, "{}; {}", errno_name(ours), errno_name(theirs))
             }
             Self::Status(ours, theirs) => write!(f, "{}; {}", said(ours), said(theirs)),
+            Self::Flushed => f.write_str("any status or none; work request flushed"),
             Self::Memory(status) => write!(f, "other bytes after {status}"),
         }
     }
@@ -107,6 +114,19 @@ impl fmt::Display for Seen {
 const fn status(ours: WcStatus, theirs: WcStatus) -> Seen {
     Seen::Status(Some(ours), Some(theirs))
 }
+
+/// All work requests of a send queue.
+const SENDS: &[Kind] = &[
+    Kind::Send,
+    Kind::SendInv,
+    Kind::Write,
+    Kind::WriteImm,
+    Kind::Read,
+    Kind::Atomic,
+    Kind::Bind1,
+    Kind::Bind2,
+    Kind::LocalInv,
+];
 
 /// The known differences of soft-RoCE (rxe) in Linux.
 pub const RXE: &[Deviation] = &[
@@ -203,10 +223,10 @@ pub const RXE: &[Deviation] = &[
     },
     Deviation {
         rule: "R-LOC-15",
-        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
+        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm, Kind::Read],
         seen: Seen::Memory(WcStatus::LocProtErr),
         parts: true,
-        why: "packets of a message go out before all of its entries are looked at",
+        why: "packets of a message are taken before all of its entries are looked at",
     },
     Deviation {
         rule: "R-LOC-08",
@@ -243,4 +263,47 @@ pub const RXE: &[Deviation] = &[
         parts: false,
         why: "rights are looked at before the region is",
     },
+    Deviation {
+        rule: "R-LOC-01",
+        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
+        seen: status(WcStatus::LocProtErr, WcStatus::WrFlushErr),
+        parts: false,
+        why: "newer kernels flush the work request that failed with those after it",
+    },
+    Deviation {
+        rule: "R-MW-23",
+        of: &[Kind::Bind1, Kind::Bind2],
+        seen: status(WcStatus::MwBindErr, WcStatus::WrFlushErr),
+        parts: false,
+        why: "newer kernels flush the work request that failed with those after it",
+    },
+    Deviation {
+        rule: "R-INV-04",
+        of: &[Kind::LocalInv],
+        seen: status(WcStatus::LocQpOpErr, WcStatus::WrFlushErr),
+        parts: false,
+        why: "newer kernels flush the work request that failed with those after it",
+    },
+    Deviation {
+        rule: "R-INV-05",
+        of: &[Kind::LocalInv],
+        seen: status(WcStatus::MwBindErr, WcStatus::WrFlushErr),
+        parts: false,
+        why: "newer kernels flush the work request that failed with those after it",
+    },
+    Deviation {
+        rule: "R-LOC-14",
+        of: SENDS,
+        seen: Seen::Flushed,
+        parts: true,
+        why: "newer kernels flush what is under way with what fails after it",
+    },
 ];
+
+/// Drivers over which programs use no on-demand regions, and why.
+pub const WITHOUT_ON_DEMAND: &[(&str, &str)] = &[(
+    "rxe",
+    "what it writes to an on-demand region does not always come to be in the memory of the \
+     program, and one with an address chosen for work requests can not be accessed (R-ODP-02, \
+     R-REG-12)",
+)];

@@ -1,16 +1,14 @@
 //! What a campaign met, as a section of the page.
 
 use super::campaign::{Comparison, Tally};
+use super::deviations::WITHOUT_ON_DEMAND;
 use crate::fixture::Subject;
 use mkey_core::device::Device;
 use mkey_core::status::WcStatus;
 use std::fmt::Write;
 
 /// The section of a device.
-pub fn section<O: Subject, T: Subject>(
-    comparison: &Comparison<'_, O, T>,
-    tally: &Tally,
-) -> String {
+pub fn section<O: Subject, T: Subject>(comparison: &Comparison<'_, O, T>, tally: &Tally) -> String {
     let kernel = rustix::system::uname();
     let mut text = format!(
         "## {} in Linux {}\n\n\
@@ -39,6 +37,10 @@ pub fn section<O: Subject, T: Subject>(
         let of: Vec<_> = deviation.of.iter().map(|kind| format!("{kind:?}")).collect();
         let (rule, of, seen) = (deviation.rule, of.join(", "), deviation.seen);
         let _ = writeln!(text, "| {rule} | {of} | {seen} | {count} | {} |", deviation.why);
+    }
+    let driver = &comparison.theirs.device().capabilities().driver;
+    for (_, why) in WITHOUT_ON_DEMAND.iter().filter(|(of, _)| of == driver) {
+        let _ = writeln!(text, "\nNo on-demand regions: {why}.");
     }
     text
 }

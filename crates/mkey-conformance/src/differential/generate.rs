@@ -293,7 +293,9 @@ impl Generator {
         let op = match self.rng.u8(..100) {
             0..20 if sends => Op::Send,
             20..25 if sends => Op::SendImm(self.rng.u32(..)),
-            25..30 if sends && (self.has_bound(peer) || self.slip()) => Op::SendInv(self.invalid(peer), self.key()),
+            25..30 if sends && (self.has_bound(peer) || self.slip()) => {
+                Op::SendInv(self.invalid(peer), self.key())
+            }
             30..37 if sends => {
                 Op::WriteImm(self.target(peer, length.into(), Rights::REMOTE_WRITE), 7)
             }
@@ -340,9 +342,10 @@ impl Generator {
 
     fn bind(&mut self, by: End) -> Bind {
         let free = |window: &Window| !window.type2 || window.bound.is_none();
-        let free = self.windows.iter().enumerate().filter_map(|(slot, window)| {
-            window.as_ref().is_some_and(free).then_some(slot as u8)
-        });
+        let free =
+            self.windows.iter().enumerate().filter_map(|(slot, window)| {
+                window.as_ref().is_some_and(free).then_some(slot as u8)
+            });
         let free: Vec<_> = free.collect();
         let any = self.rng.u8(..WINDOWS as u8);
         let window = if self.slip() { any } else { self.pick(&free).unwrap_or(any) };
@@ -389,9 +392,8 @@ impl Generator {
 
     /// The windows of type 2 that `by` has bound.
     fn bound(&self, by: End) -> Vec<u8> {
-        let bound = |window: &Window| {
-            window.type2 && window.bound.is_some_and(|(end, ..)| end == by)
-        };
+        let bound =
+            |window: &Window| window.type2 && window.bound.is_some_and(|(end, ..)| end == by);
         let slots = self.windows.iter().enumerate();
         let slots = slots.filter(|(_, window)| window.as_ref().is_some_and(bound));
         slots.map(|(slot, _)| slot as u8).collect()
@@ -424,7 +426,8 @@ impl Generator {
             Step::Register(register) => {
                 let Register { length, rights, apart, .. } = *register;
                 if let Some(slot) = self.regions.get_mut(usize::from(register.region)) {
-                    *slot = (length > 0 && length < HALF).then_some(Region { length, rights, apart });
+                    *slot =
+                        (length > 0 && length < HALF).then_some(Region { length, rights, apart });
                 }
             }
             Step::Deregister { region } => {

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// How long a work request may take, in the device's own time.
-const LONG: Duration = Duration::from_secs(4);
+const LONG: Duration = Duration::from_secs(2);
 /// How long that may take which not all devices do.
 const SHORT: Duration = Duration::from_millis(20);
 /// How far time goes on between two looks.
@@ -107,8 +107,6 @@ struct Posted {
     takes: bool,
     /// The window that it binds, the key that it gets and where that begins.
     binds: Option<(usize, Bits, u64)>,
-    /// The key that it asks the peer to invalidate.
-    invalidates: Option<Bits>,
 }
 
 struct Half<D: DataPlane> {
@@ -121,8 +119,8 @@ struct Half<D: DataPlane> {
     owed: i64,
     /// It has to be in ERR.
     fails: bool,
-    /// The key that a peer's work request invalidates, if one was posted last.
-    invalidated: Option<Bits>,
+    /// Something unsignaled is under way, whose end nothing tells.
+    cut: bool,
 }
 
 struct Run<'m, S: Subject> {
@@ -159,8 +157,8 @@ impl<'m, S: Subject> Run<'m, S> {
             let qp = device.create_qp(pds[0], &init)?;
             let data = device.qp(qp.handle)?;
             let (sent, received) = (VecDeque::new(), VecDeque::new());
-            let (owed, fails, invalidated) = (0, false, None);
-            Ok::<_, Error>(Half { qp, data, cqs, sent, received, owed, fails, invalidated })
+            let (owed, fails, cut) = (0, false, false);
+            Ok::<_, Error>(Half { qp, data, cqs, sent, received, owed, fails, cut })
         };
         let halves = [half()?, half()?];
         let (regions, windows, stale) = Default::default();
@@ -311,9 +309,9 @@ impl<'m, S: Subject> Run<'m, S> {
                 let stale = self.stale.get(usize::from(slot)).copied().unwrap_or_default();
                 changed(current, stale, key)
             }
-            Owner::Window(slot) => self
-                .window(slot)
-                .map_or(Bits(0), |window| changed(window.key, window.before, key)),
+            Owner::Window(slot) => {
+                self.window(slot).map_or(Bits(0), |window| changed(window.key, window.before, key))
+            }
         }
     }
 
@@ -353,16 +351,11 @@ impl<'m, S: Subject> Run<'m, S> {
     fn op(&mut self, op: &Op) -> (SendOp<'static>, Posted) {
         let wr = self.next;
         self.next += 1;
-        let mut posted =
-            Posted { wr, kind: op.kind(true), takes: false, binds: None, invalidates: None };
+        let mut posted = Posted { wr, kind: op.kind(true), takes: false, binds: None };
         let op = match op {
             Op::Send => SendOp::Send,
             Op::SendImm(imm) => SendOp::SendImm(*imm),
-            Op::SendInv(owner, key) => {
-                let key = self.to_invalidate(*owner, *key);
-                posted.invalidates = Some(key);
-                SendOp::SendInv(Rkey(key))
-            }
+            Op::SendInv(owner, key) => SendOp::SendInv(Rkey(self.to_invalidate(*owner, *key))),
             Op::Write(target) => SendOp::Write(self.remote(target)),
             Op::WriteImm(target, imm) => SendOp::WriteImm(self.remote(target), *imm),
             Op::Read(target) => SendOp::Read(self.remote(target)),
@@ -460,6 +453,7 @@ impl<'m, S: Subject> Run<'m, S> {
             && !request.signaled
         {
             self.half_mut(from).sent.pop_back();
+            self.half_mut(from).cut = true;
         }
         Answer { kind, errno, posted }
     }
@@ -471,11 +465,8 @@ impl<'m, S: Subject> Run<'m, S> {
             .iter()
             .map(|entries| entries.iter().map(|entry| self.sge(entry)).collect())
             .collect();
-        let wrs: Vec<_> = sges
-            .iter()
-            .zip(first..)
-            .map(|(sges, wr_id)| RecvWr { wr_id, sges })
-            .collect();
+        let wrs: Vec<_> =
+            sges.iter().zip(first..).map(|(sges, wr_id)| RecvWr { wr_id, sges }).collect();
         let (posted, errno) = match self.half(at).data.post_recv(&wrs) {
             Ok(()) => (chain.len(), 0),
             Err(refused) => (refused.posted, refused.error.errno()),
@@ -529,7 +520,7 @@ impl<'m, S: Subject> Run<'m, S> {
             // What was posted and what has completed is gone.
             self.take_completions();
             let half = self.half_mut(at);
-            (half.owed, half.fails, half.invalidated) = (0, false, None);
+            (half.owed, half.fails, half.cut) = (0, false, false);
             half.sent.clear();
             half.received.clear();
         }
@@ -578,7 +569,7 @@ impl<'m, S: Subject> Run<'m, S> {
             }
         }
         for half in &mut self.halves {
-            (half.owed, half.fails) = (0, false);
+            (half.owed, half.fails, half.cut) = (0, false, false);
         }
     }
 
@@ -588,10 +579,13 @@ impl<'m, S: Subject> Run<'m, S> {
         let busy = self.halves.iter().any(|half| !half.sent.is_empty());
         let may = [End::A, End::B].into_iter().any(|end| {
             let half = self.half(end);
-            let waits = half.owed > 0 || half.fails || !half.received.is_empty();
+            let waits = half.owed > 0 || half.fails || half.cut || !half.received.is_empty();
             waits && {
                 let failed = self.state(end) == QpState::Err;
-                half.owed > 0 || half.fails && !failed || failed && !half.received.is_empty()
+                half.owed > 0
+                    || half.cut
+                    || half.fails && !failed
+                    || failed && !half.received.is_empty()
             }
         });
         (busy, may)
@@ -624,7 +618,6 @@ impl<'m, S: Subject> Run<'m, S> {
 
     fn take_sent(&mut self, end: End, completion: &Completion) {
         let ok = completion.status == WcStatus::Success;
-        let flushed = completion.status == WcStatus::WrFlushErr;
         let mut kind = Kind::Send;
         // One completion stands for all before it (R-ORD-05).
         while let Some(posted) = self.half_mut(end).sent.pop_front() {
@@ -634,9 +627,6 @@ impl<'m, S: Subject> Run<'m, S> {
             }
             if last {
                 kind = posted.kind;
-                if !ok && !flushed && posted.takes {
-                    self.half_mut(end.peer()).invalidated = None;
-                }
                 break;
             }
         }
@@ -668,10 +658,8 @@ impl<'m, S: Subject> Run<'m, S> {
         half.received.retain(|wr| *wr != completion.wr_id);
         half.owed -= i64::from(ok);
         half.fails |= !ok;
-        let invalidated = completion.invalidated.map(|key| {
-            let posted = self.half(end.peer()).sent.iter().any(|p| p.invalidates == Some(key.0));
-            posted || self.windows.iter().flatten().any(|window| window.key == key.0)
-        });
+        let named = |key: Rkey| self.windows.iter().flatten().any(|window| window.key == key.0);
+        let invalidated = completion.invalidated.map(named);
         self.tell(2 + end.index(), Kind::Receive, completion, true, invalidated);
     }
 

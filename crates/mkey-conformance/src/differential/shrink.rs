@@ -2,8 +2,16 @@
 
 use super::program::{Data, Program, Request, Step};
 
+/// How many programs are tried: on a device that makes one wait each takes seconds.
+const TRIES: usize = 300;
+
 /// The smallest program that was found for which `shows` holds, as it does for `program`.
 pub fn shrink(program: &Program, mut shows: impl FnMut(&Program) -> bool) -> Program {
+    let mut tries = 0;
+    let mut shows = |program: &Program| {
+        tries += 1;
+        tries <= TRIES && shows(program)
+    };
     let mut best = program.clone();
     // Each round tries less at a time; the last one, in which nothing more goes, ends it.
     let mut size = best.steps.len().div_ceil(2).max(1);
@@ -20,7 +28,8 @@ pub fn shrink(program: &Program, mut shows: impl FnMut(&Program) -> bool) -> Pro
             }
         }
         for at in 0..best.steps.len() {
-            while let Some(simpler) = simpler(&best, at).into_iter().find(|program| shows(program)) {
+            while let Some(simpler) = simpler(&best, at).into_iter().find(|program| shows(program))
+            {
                 best = simpler;
             }
         }

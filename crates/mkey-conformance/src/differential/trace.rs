@@ -171,10 +171,13 @@ mod tests {
 
     fn outcome() -> Outcome {
         let answer = Answer { kind: Kind::Write, errno: 0, posted: 2 };
-        let detail =
-            Some(Detail { opcode: WcOpcode::Recv, byte_len: Some(8), imm: None, invalidated: None });
-        let done =
-            |wr, status| Done { wr, kind: Kind::Write, status, detail };
+        let detail = Some(Detail {
+            opcode: WcOpcode::Recv,
+            byte_len: Some(8),
+            imm: None,
+            invalidated: None,
+        });
+        let done = |wr, status| Done { wr, kind: Kind::Write, status, detail };
         let sends = vec![done(1, WcStatus::Success), done(2, WcStatus::Success)];
         let completions = [sends, Vec::new(), Vec::new(), Vec::new()];
         Outcome { answer, completions, states: [QpState::Rts; 2], memory: 1 }
