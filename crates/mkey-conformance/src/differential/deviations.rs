@@ -334,6 +334,13 @@ pub const RXE: &[Deviation] = &[
         why: "what comes before the bad entry is placed",
     },
     Deviation {
+        rule: "R-RA-15",
+        of: &[Kind::Receive],
+        seen: status(WcStatus::LocAccessErr, WcStatus::WrFlushErr),
+        parts: false,
+        why: "the receive is taken with the last packet only, which does not come",
+    },
+    Deviation {
         rule: "R-ORD-06",
         of: SENDS,
         seen: Seen::Status(Some(WcStatus::RnrRetryExcErr), None),

@@ -3,7 +3,7 @@
 use super::program::{Data, Program, Request, Step};
 
 /// How many programs are tried: on a device that makes one wait each takes seconds.
-const TRIES: usize = 300;
+const TRIES: usize = 100;
 
 /// The smallest program that was found for which `shows` holds, as it does for `program`.
 pub fn shrink(program: &Program, mut shows: impl FnMut(&Program) -> bool) -> Program {
