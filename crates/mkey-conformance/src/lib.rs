@@ -26,7 +26,6 @@ pub mod memory;
 pub mod model;
 pub mod objects;
 pub mod pair;
-pub mod recorded;
 pub mod region;
 pub mod registry;
 pub mod rules;

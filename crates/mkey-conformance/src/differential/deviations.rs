@@ -341,6 +341,20 @@ pub const RXE: &[Deviation] = &[
         why: "the receive is taken with the last packet only, which does not come",
     },
     Deviation {
+        rule: "R-LOC-15",
+        of: &[Kind::Send, Kind::SendInv],
+        seen: status(WcStatus::LocProtErr, WcStatus::RemInvReqErr),
+        parts: true,
+        why: "packets of a message go out before all of its entries are looked at",
+    },
+    Deviation {
+        rule: "R-LOC-15",
+        of: &[Kind::Send, Kind::SendInv],
+        seen: status(WcStatus::LocProtErr, WcStatus::RemOpErr),
+        parts: true,
+        why: "packets of a message go out before all of its entries are looked at",
+    },
+    Deviation {
         rule: "R-ORD-06",
         of: SENDS,
         seen: Seen::Status(Some(WcStatus::RnrRetryExcErr), None),
