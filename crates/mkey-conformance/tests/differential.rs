@@ -78,7 +78,8 @@ fn an_error_of_a_device_is_found_and_made_small() {
         let program = Program::parse(&report).expect("the report can be replayed");
         assert!(program.steps.len() <= 6, "{bug:?}: not made small:\n{report}");
         let posts = program.steps.iter().any(|step| matches!(step, Step::Post { .. }));
-        assert!(posts, "{bug:?}: {report}");
+        // A region that lives on shows when its domain is to be freed, too.
+        assert!(posts || bug == Bug::KeepsKeys, "{bug:?}: {report}");
         let again = comparison.compare(&program).expect("it runs");
         assert!(again.unknown.is_some(), "{bug:?}: the replay shows nothing:\n{report}");
     }
