@@ -52,7 +52,7 @@ enum Unknown {
     /// It could not be run.
     Failed(String),
     /// What differs is not known.
-    Shown(Program, Compared),
+    Shown(Box<(Program, Compared)>),
 }
 
 /// What a campaign met.
@@ -139,7 +139,11 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
                 *tally.statuses.entry(done.status as u32).or_default() += 1;
             }
         }
-        if compared.unknown.is_none() { Ok(()) } else { Err(Unknown::Shown(program, compared)) }
+        if compared.unknown.is_none() {
+            Ok(())
+        } else {
+            Err(Unknown::Shown(Box::new((program, compared))))
+        }
     }
 
     /// The smallest program that was found to show a difference, with both traces.
@@ -178,7 +182,8 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
             match self.one(seed, offer, &mut tally) {
                 Ok(()) => {}
                 Err(Unknown::Failed(error)) => return Err(vec![error]),
-                Err(Unknown::Shown(program, compared)) => {
+                Err(Unknown::Shown(shown)) => {
+                    let (program, compared) = *shown;
                     if seen.insert(compared.words()) {
                         let report = self.smallest(seed, &program, &compared);
                         tell(&tally, Some(&report));

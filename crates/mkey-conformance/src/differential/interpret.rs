@@ -256,7 +256,7 @@ impl<'m, S: Subject> Run<'m, S> {
                 *stale = slot.info.lkey.0;
             }
         }
-        answer(Kind::Deregister, gone.as_ref().map(|()| ()))
+        answer(Kind::Deregister, gone.as_ref().copied())
     }
 
     fn allocate(&mut self, window: u8, type2: bool, apart: bool) -> Answer {
@@ -283,7 +283,7 @@ impl<'m, S: Subject> Run<'m, S> {
         {
             (slot.live, slot.bound) = (false, false);
         }
-        answer(Kind::Free, gone.as_ref().map(|()| ()))
+        answer(Kind::Free, gone.as_ref().copied())
     }
 
     // Names.
@@ -332,7 +332,7 @@ impl<'m, S: Subject> Run<'m, S> {
 
     /// The key of what is to be invalidated. A window that is not bound is not named: some kernels
     /// follow a null pointer then (R-INV-06).
-    fn to_invalidate(&mut self, owner: Owner, key: Key) -> Bits {
+    fn invalidating(&mut self, owner: Owner, key: Key) -> Bits {
         let named = self.rkey(owner, key);
         if let Owner::Window(slot) = owner
             && let Some(Some(window)) = self.windows.get_mut(usize::from(slot))
@@ -355,7 +355,7 @@ impl<'m, S: Subject> Run<'m, S> {
         let op = match op {
             Op::Send => SendOp::Send,
             Op::SendImm(imm) => SendOp::SendImm(*imm),
-            Op::SendInv(owner, key) => SendOp::SendInv(Rkey(self.to_invalidate(*owner, *key))),
+            Op::SendInv(owner, key) => SendOp::SendInv(Rkey(self.invalidating(*owner, *key))),
             Op::Write(target) => SendOp::Write(self.remote(target)),
             Op::WriteImm(target, imm) => SendOp::WriteImm(self.remote(target), *imm),
             Op::Read(target) => SendOp::Read(self.remote(target)),
@@ -366,7 +366,7 @@ impl<'m, S: Subject> Run<'m, S> {
                 let (remote, compare, swap) = (self.remote(target), *compare, *swap);
                 SendOp::CompareSwap { remote, compare, swap }
             }
-            Op::LocalInv(owner, key) => SendOp::LocalInv(self.to_invalidate(*owner, *key)),
+            Op::LocalInv(owner, key) => SendOp::LocalInv(self.invalidating(*owner, *key)),
             Op::Bind(bind) => {
                 let (type2, bind, slot) = self.bind(bind);
                 posted.kind = if type2 { Kind::Bind2 } else { Kind::Bind1 };
@@ -524,7 +524,7 @@ impl<'m, S: Subject> Run<'m, S> {
             half.sent.clear();
             half.received.clear();
         }
-        answer(Kind::Modify, changed.as_ref().map(|()| ()))
+        answer(Kind::Modify, changed.as_ref().copied())
     }
 
     /// Both from RESET to RTS; the first errno.
