@@ -56,7 +56,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
 const ASAN: &str = " -Zsanitizer=address";
 /// Named, since only then are build scripts and macros built without the flags.
-const TRIPLE: &str = if cfg!(target_arch = "aarch64") {
+pub const TRIPLE: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-unknown-linux-gnu"
 } else {
     "x86_64-unknown-linux-gnu"

@@ -3,6 +3,7 @@
 //! `main` parses the arguments, hands over to the command's module and turns what it
 //! answers into an exit status; it decides nothing else.
 
+mod asan;
 mod audit;
 mod broken;
 mod exit;
@@ -15,6 +16,7 @@ mod parts;
 mod perf;
 mod quiet;
 mod run;
+mod soak;
 mod summary;
 mod tally;
 mod test;
@@ -56,8 +58,12 @@ enum Chore {
     Perf(perf::Args),
     /// Change the checked code in small ways; a change that no test notices is an error
     Mutants(mutants::Args),
+    /// Let random servers and clients share a device that fails, and watch every use of memory
+    Soak(soak::Args),
     /// Run the fuzz targets
     Fuzz(fuzz::Args),
+    /// Run the tests of the crates that hand out memory under AddressSanitizer
+    Asan(asan::Args),
     /// Ask whether a dependency has a published advisory
     Audit(audit::Args),
 }
@@ -82,7 +88,9 @@ fn chore(chore: Chore) -> anyhow::Result<Exit> {
         Chore::Gates(args) => gates::run(&workspace, &args),
         Chore::Perf(args) => perf::run(&workspace, &args),
         Chore::Mutants(args) => mutants::run(&workspace, &args),
+        Chore::Soak(args) => soak::run(&workspace, &args),
         Chore::Fuzz(args) => fuzz::run(&workspace, &args),
+        Chore::Asan(args) => asan::run(&workspace, &args),
         Chore::Audit(args) => audit::run(&workspace, &args),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{audit, broken, gates, packages, run, vm};
+use crate::{asan, audit, broken, gates, packages, run, vm};
 
 /// Every part.
 pub const PARTS: &[Part] = &[
@@ -57,7 +57,7 @@ pub const PARTS: &[Part] = &[
         name: "rustdoc",
         about: "the documentation builds without a warning",
         work: Work::Checks(&[Step {
-            args: &["doc", "--workspace", "--no-deps"],
+            args: &["doc", "--workspace", "--no-deps", "--all-features"],
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             target: None,
         }]),
@@ -102,9 +102,32 @@ pub const PARTS: &[Part] = &[
         ])]),
     },
     Part {
+        name: "soak",
+        about: "random servers and clients on a device that fails; every use of memory checked",
+        work: Work::Tests(&[Step {
+            args: &[
+                "test",
+                "--release",
+                "--package",
+                "mkey",
+                "--test",
+                "soak",
+                "--",
+                "--nocapture",
+            ],
+            env: &[("MKEY_SOAK_SECONDS", "30")],
+            target: None,
+        }]),
+    },
+    Part {
         name: "broken",
-        about: "without the fence or the scan, loom and the stress test fail",
+        about: "with a protection taken out, the tests that watch over it fail",
         work: Work::Call(broken::part),
+    },
+    Part {
+        name: "asan",
+        about: "the crates that hand out memory, under AddressSanitizer",
+        work: Work::Call(asan::part),
     },
     Part {
         name: "gates",

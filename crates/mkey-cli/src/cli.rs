@@ -3,6 +3,7 @@
 use crate::bench;
 use crate::devices;
 use crate::exit::End;
+use crate::model;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 
@@ -18,6 +19,8 @@ use std::io::{self, Write};
   mkey devices                        what the RDMA devices of this machine can do
   mkey bench                          what registration costs on this machine
   mkey bench --json - | jq '.rows[]'  the same for programs
+  mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
+  mkey model --predict 64GiB          the same as a formula
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -36,13 +39,19 @@ pub enum Command {
     /// device is the software RNIC unless `--device` names another, so no NIC is needed and no
     /// figure is that of a NIC that was not measured. Huge pages
     /// are reserved where the user may, and given back at the end, also after Ctrl-C.
-    Bench(bench::args::BenchArgs),
+    Bench(Box<bench::args::BenchArgs>),
     /// Show every RDMA device here, real and software, and what it can do
     ///
     /// What a device says of itself is tried: an object of each kind is made and ended again, and
     /// the table marks what worked. Nothing is sent. Where there is no real device, it says why and
     /// what would mend it.
     Devices(devices::DevicesArgs),
+    /// Fit what registration costs to a formula, and predict sizes that are not measured
+    ///
+    /// T = T(fixed) + pages x T(page) for each kind of page, with intervals, what each coefficient
+    /// consists of, and how far off it is on sizes left out. Measures a sweep of its own in less
+    /// than a minute, or takes one of `mkey bench registration --json`.
+    Model(Box<model::args::ModelArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -60,6 +69,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
     match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Model(args) => model::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
@@ -69,16 +79,20 @@ pub fn run(cli: Cli) -> Result<(), End> {
     }
 }
 
-/// The manual: the page of `mkey`, followed by that of each command.
+/// The manual: the page of `mkey`, followed by those of its commands.
 fn manual() -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     let mut command = Cli::command();
     command.build();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        clap_mangen::Man::new(sub.clone()).render(&mut page)?;
-    }
+    pages(&command, &mut page)?;
     Ok(keep_lines(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// The page of a command and, after it, those of its commands.
+fn pages(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    let commands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    commands.into_iter().try_for_each(|sub| pages(sub, page))
 }
 
 /// Commands that are to be copied must not be filled and hyphenated: the sections with examples
@@ -127,7 +141,17 @@ mod tests {
     #[test]
     fn the_manual_names_commands_and_options() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
-        for word in ["bench", "devices", "completions", "command\\-cost", "no\\-reserve"] {
+        for word in [
+            "bench",
+            "devices",
+            "completions",
+            "command\\-cost",
+            "no\\-reserve",
+            "iodepth",
+            "iterations",
+            "registration",
+            "predict",
+        ] {
             assert!(page.contains(word), "{word} missing");
         }
     }
@@ -136,7 +160,13 @@ mod tests {
     fn examples_of_the_manual_keep_their_lines() {
         let page = String::from_utf8(manual().unwrap()).unwrap();
         let sections: Vec<_> = page.split(".SH ").filter(|s| s.starts_with("EXAMPLES")).collect();
-        assert_eq!(sections.len(), 3, "{page}");
+        fn with_examples(command: &clap::Command) -> usize {
+            let below: usize = command.get_subcommands().map(with_examples).sum();
+            below + usize::from(command.get_after_help().is_some())
+        }
+        let expected = with_examples(&Cli::command());
+        assert!(expected >= 4);
+        assert_eq!(sections.len(), expected, "{page}");
         for section in sections {
             assert!(section.starts_with("EXAMPLES\n.nf\n") && section.contains("\n.fi\n"));
         }
@@ -155,7 +185,13 @@ mod tests {
     fn the_help_of_bench_has_examples() {
         let mut command = Cli::command();
         let bench = command.find_subcommand_mut("bench").unwrap();
-        let help = bench.render_long_help().to_string();
-        assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+        let mut texts = vec![bench.render_long_help().to_string()];
+        for inner in ["storage", "tensor"] {
+            let inner = bench.find_subcommand_mut(inner).unwrap();
+            texts.push(inner.render_long_help().to_string());
+        }
+        for help in texts {
+            assert!(help.contains("Examples:") && help.contains("--command-cost 16us"), "{help}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The devices that commands can open by name.
 
+use crate::bench::args::Pin;
+use crate::exit::End;
 use mkey_core::error::Error;
 use mkey_ibverbs::IbvDevice;
 use mkey_soft::{PinMode, SoftDevice, SoftOptions};
@@ -41,15 +43,19 @@ pub fn find() -> Found {
     Found { devices, no_real }
 }
 
-/// Opens the software RNIC, timing its registrations by term.
+/// Opens the software RNIC; with `measure` it times its registrations by term.
 ///
 /// # Errors
 /// Where the operating system refuses what the device can not do without.
-pub fn open_software(pin: PinMode, command_cost: Duration) -> Result<Arc<SoftDevice>, Error> {
+pub fn open_software(
+    pin: PinMode,
+    command_cost: Duration,
+    measure: bool,
+) -> Result<Arc<SoftDevice>, Error> {
     SoftDevice::open(SoftOptions {
         pin,
         command_cost,
-        measure: true,
+        measure,
         ..SoftOptions::new(SOFTWARE, IpAddr::V4(Ipv4Addr::LOCALHOST))
     })
 }
@@ -60,6 +66,66 @@ pub fn open_software(pin: PinMode, command_cost: Duration) -> Result<Arc<SoftDev
 /// Why it can not be opened, with what mends it.
 pub fn open_real(name: &str) -> Result<Arc<IbvDevice>, Error> {
     IbvDevice::open(name)
+}
+
+/// Opens a real device that is to be measured.
+///
+/// # Errors
+/// A usage error: it is not here, with what mends it and the devices there are; or something is
+/// asked for that only the software RNIC takes.
+pub fn open_measured(
+    name: &str,
+    pin: Option<Pin>,
+    command_cost: Duration,
+) -> Result<Arc<IbvDevice>, End> {
+    only_software(pin, command_cost)?;
+    open_real(name).map_err(|error| not_here(name, &error))
+}
+
+/// Refuses what only the software RNIC takes.
+fn only_software(pin: Option<Pin>, command_cost: Duration) -> Result<(), End> {
+    if pin.is_none() && command_cost.is_zero() {
+        return Ok(());
+    }
+    Err(End::Usage(format!("--pin and --command-cost are for {SOFTWARE} only")))
+}
+
+fn not_here(name: &str, error: &Error) -> End {
+    End::Usage(format!("no device {name:?}: {error}; there are:\n{}", list()))
+}
+
+/// A device opened for the library.
+#[derive(Debug)]
+pub struct Opened {
+    /// The library's device.
+    pub device: mkey::Device,
+    /// The same, if it is the software RNIC; for questions only.
+    soft: Option<Arc<SoftDevice>>,
+}
+
+impl Opened {
+    /// Opens a device that is to be measured.
+    ///
+    /// # Errors
+    /// As [`open_software`] and [`open_measured`].
+    #[allow(unsafe_code)] // The library asks for a promise; it is kept where it is given.
+    pub fn open(name: &str, pin: Option<Pin>, command_cost: Duration) -> Result<Self, End> {
+        if name != SOFTWARE {
+            only_software(pin, command_cost)?;
+            let device = mkey::Device::open(name).map_err(|error| not_here(name, &error))?;
+            return Ok(Self { device, soft: None });
+        }
+        let pin = pin.unwrap_or(Pin::Kernel);
+        let soft = open_software(pin.mode(), command_cost, false).map_err(End::failed)?;
+        // SAFETY: `soft` is private here, and no method posts work to it.
+        let device = unsafe { mkey::Device::from_soft(Arc::clone(&soft)) };
+        Ok(Self { device, soft: Some(soft) })
+    }
+
+    /// How the software RNIC held the most spans so far.
+    pub fn pin_mode(&self) -> Option<PinMode> {
+        self.soft.as_ref().map(|soft| soft.pin_mode())
+    }
 }
 
 /// The devices as lines of text.

@@ -4,13 +4,18 @@
 //! * [`device`]: the devices that commands can open by name.
 //! * [`mod@devices`]: `mkey devices`, what each device can do, tried.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
+//! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
+//! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
+pub mod allocations;
 pub mod bench;
 pub mod cli;
 pub mod device;
 pub mod devices;
 pub mod exit;
+pub mod html;
+pub mod model;
 
 use clap::Parser;
 use std::ffi::OsString;

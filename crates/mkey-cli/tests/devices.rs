@@ -30,9 +30,16 @@ fn devices_as_json() {
 
 #[test]
 fn an_unknown_device_lists_those_there_are_and_the_mend() {
-    let arguments = [&["devices", "--device", "mlx5_0"][..], &["bench", "--device", "mlx5_0"]];
-    for arguments in arguments {
-        let mut command = mkey(arguments);
+    let commands = [
+        &["devices"][..],
+        &["bench"],
+        &["bench", "registration"],
+        &["bench", "storage"],
+        &["bench", "tensor"],
+        &["model"],
+    ];
+    for command in commands {
+        let mut command = mkey(&[command, &["--device", "mlx5_0"]].concat());
         command.env("MKEY_LIBIBVERBS", "/nonexistent");
         let (code, stdout, stderr) = run(&mut command);
         assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
@@ -60,10 +67,14 @@ fn a_kernel_without_rdma_is_said_to_be_one() {
 
 #[test]
 fn what_only_the_software_rnic_has_is_refused_for_others() {
-    for extra in [&["--pin", "mlock"][..], &["--command-cost", "1us"]] {
-        let arguments = [&["bench", "--device", "rxe0"], extra].concat();
-        let (code, _, stderr) = run(&mut mkey(&arguments));
-        assert_eq!(code, 2);
-        assert!(stderr.contains("for mkey0 only"), "{stderr}");
+    let commands =
+        [&["bench"][..], &["bench", "registration"], &["bench", "storage"], &["bench", "tensor"]];
+    for command in commands.into_iter().chain([&["model"][..]]) {
+        for extra in [&["--pin", "mlock"][..], &["--command-cost", "1us"]] {
+            let arguments = [command, &["--device", "rxe0"], extra].concat();
+            let (code, stdout, stderr) = run(&mut mkey(&arguments));
+            assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+            assert!(stderr.contains("for mkey0 only"), "{stderr}");
+        }
     }
 }

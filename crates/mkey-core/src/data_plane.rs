@@ -6,12 +6,20 @@ use crate::work::{Completion, RecvWr, SendWr};
 
 /// A chain of work requests of which some were posted and one was refused (R-ORD-10): those before
 /// it stay posted, those after it were not looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}, after {posted} of the chain were posted")]
 pub struct PostError {
     /// How many of the chain were posted.
     pub posted: usize,
     /// Why the next one was not.
     pub error: Error,
+}
+
+/// Why, without how many: for who posts one, or gives up.
+impl From<PostError> for Error {
+    fn from(refused: PostError) -> Self {
+        refused.error
+    }
 }
 
 /// A queue pair's data plane. Any thread may post; one post is one critical section.

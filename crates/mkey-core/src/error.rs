@@ -131,6 +131,14 @@ pub enum Reason {
         /// The range asked for.
         range: HostRange,
     },
+    /// Mapped shared from a file of a disk: the kernel holds no such pages in place (R-REG-08).
+    #[error(
+        "memory {range} is a shared mapping of a file, whose pages can not be pinned for writing; use a memory file (memfd), map it private, or register it on-demand"
+    )]
+    SharedFile {
+        /// The range asked for.
+        range: HostRange,
+    },
     /// The locked-memory limit does not allow it (R-REG-09).
     #[error(
         "{needed} bytes more would pass the locked-memory limit: {limit} bytes, {used} in use; raise RLIMIT_MEMLOCK (prlimit) or grant CAP_IPC_LOCK"
@@ -176,7 +184,7 @@ pub enum Reason {
     #[error("the objects belong to different protection domains")]
     OtherPd,
     /// The queue pair's state does not allow it (R-ORD-08, R-ORD-09).
-    #[error("the queue pair is in state {state}")]
+    #[error("the queue pair is in state {state}{}", way_on(*.state))]
     QpState {
         /// Its state.
         state: QpState,
@@ -192,7 +200,10 @@ pub enum Reason {
         missing: Option<&'static str>,
     },
     /// The queue is full (R-ORD-10).
-    #[error("the queue holds its {depth} work requests already; poll completions to make room")]
+    #[error(
+        "the queue holds its {depth} work requests already; poll completions to make room (unsignaled \
+         work makes room with the completion of later signaled work)"
+    )]
     QueueFull {
         /// How many it holds.
         depth: u32,
@@ -240,7 +251,7 @@ pub enum Reason {
         length: u64,
     },
     /// A right that the memory region does not have (R-ODP-12).
-    #[error("the memory region lacks {missing}")]
+    #[error("the memory region {}", lacks(*.missing))]
     RightMissing {
         /// What is missing.
         missing: Rights,
@@ -298,7 +309,7 @@ pub enum Reason {
         /// What has ended.
         what: &'static str,
     },
-    /// A work request of the library's own failed.
+    /// A work request failed.
     #[error("{what} failed: {status}")]
     WorkFailed {
         /// What it was to do.
@@ -369,6 +380,8 @@ pub mod errno {
     pub const EINVAL: i32 = 22;
     pub const EOPNOTSUPP: i32 = 95;
     pub const ETIMEDOUT: i32 = 110;
+    /// The kernel's own "not supported", not meant for programs; some drivers let it out.
+    pub const ENOTSUPP: i32 = 524;
 }
 
 impl Reason {
@@ -377,9 +390,10 @@ impl Reason {
         use errno::*;
         match self {
             Reason::Unsupported { .. } => EOPNOTSUPP,
-            Reason::NotMapped { .. } | Reason::NotWritable { .. } | Reason::OutOfRange { .. } => {
-                EFAULT
-            }
+            Reason::NotMapped { .. }
+            | Reason::NotWritable { .. }
+            | Reason::SharedFile { .. }
+            | Reason::OutOfRange { .. } => EFAULT,
             Reason::MemlockLimit { .. }
             | Reason::TableFull { .. }
             | Reason::QueueFull { .. }
@@ -436,6 +450,7 @@ impl Reason {
             Reason::UnfitRights { .. } => 34,
             Reason::FileOffset { .. } => 35,
             Reason::OutsideFile { .. } => 36,
+            Reason::SharedFile { .. } => 37,
             Reason::NoDevice { .. } => 38,
             Reason::DeviceGone => 39,
         })
@@ -460,8 +475,37 @@ impl fmt::Display for Errno {
             EINVAL => "EINVAL",
             EOPNOTSUPP => "EOPNOTSUPP",
             ETIMEDOUT => "ETIMEDOUT",
+            ENOTSUPP => "ENOTSUPP",
             other => return write!(f, "errno {other}"),
         };
         f.write_str(name)
+    }
+}
+
+/// What brings a queue pair to where work may be posted.
+fn way_on(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset | QpState::Init => "; connect it first",
+        _ => "",
+    }
+}
+
+/// What a region lacks, and the steps of its registration that would have given it.
+fn lacks(missing: Rights) -> String {
+    if missing == Rights::REMOTE {
+        let steps = "remote_read(), remote_write() or remote_atomic()";
+        return format!("is local-only: registered with {steps}, peers can reach it");
+    }
+    let steps = [
+        (Rights::MW_BIND, "windows()"),
+        (Rights::REMOTE_READ, "remote_read()"),
+        (Rights::REMOTE_WRITE, "remote_write()"),
+        (Rights::REMOTE_ATOMIC, "remote_atomic()"),
+    ];
+    let steps = steps.iter().filter(|(right, _)| missing.contains(*right));
+    let steps: Vec<&str> = steps.map(|&(_, step)| step).collect();
+    match steps.is_empty() {
+        true => format!("lacks {missing}"),
+        false => format!("lacks {missing}: register it with {}", steps.join(" and ")),
     }
 }

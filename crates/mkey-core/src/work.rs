@@ -2,6 +2,7 @@
 
 use crate::address::IoAddr;
 use crate::device::AhHandle;
+use crate::error::{Error, Reason, Result};
 use crate::key::{Key, Lkey, Rkey};
 use crate::rights::Rights;
 use crate::status::{WcOpcode, WcStatus};
@@ -211,4 +212,32 @@ impl Completion {
         has_grh: false,
         vendor_err: 0,
     };
+
+    /// The completion, if the work request did what it asked.
+    ///
+    /// # Errors
+    /// `WorkFailed` with its status.
+    pub fn succeeded(self) -> Result<Self> {
+        match self.status {
+            WcStatus::Success => Ok(self),
+            status => {
+                let reason = Reason::WorkFailed { what: "work request", status };
+                Err(Error::new("poll_cq", format_args!("work request {}", self.wr_id), reason))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_that_was_never_polled_is_no_success() {
+        let error = Completion::BLANK.succeeded().expect_err("blank");
+        let status = WcStatus::GeneralErr;
+        assert_eq!(error.reason, Reason::WorkFailed { what: "work request", status });
+        let done = Completion { status: WcStatus::Success, wr_id: 7, ..Completion::BLANK };
+        assert_eq!(done.succeeded(), Ok(done));
+    }
 }

@@ -38,6 +38,12 @@
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
 //! mapping an address lies in; how much of a range huge pages map.
 //!
+//! **[`usage`], what a thread has used.** Whether others ran in its place.
+//!
+//! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
+//! them.
+//! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
+//!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
 //!
@@ -78,3 +84,6 @@ pub mod pin;
 pub mod prefault;
 pub mod proc;
 mod spans;
+pub mod system_calls;
+pub mod tracefs;
+pub mod usage;

@@ -456,14 +456,12 @@ fn in_child_without_panic(wrong: impl FnOnce() -> Option<&'static str>) -> Optio
     (!text.is_empty()).then_some(text)
 }
 
-/// Says that a test could not run in full, to whoever runs it.
+/// Notes that a test could not run in full, and why. Fails where nobody reads such notes.
 fn skip(reason: &str) {
     let line = format!("r_reg_09_privilege_is_what_the_kernel_takes_for_it: {reason}\n");
-    eprint!("SKIPPED: {line}");
-    if let Some(file) = std::env::var_os("XTASK_SKIPS") {
-        let mut file = std::fs::OpenOptions::new().append(true).open(file).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
+    let Some(file) = std::env::var_os("XTASK_SKIPS") else { panic!("SKIPPED: {line}") };
+    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+    file.write_all(line.as_bytes()).unwrap();
 }
 
 fn drop_ipc_lock() -> bool {

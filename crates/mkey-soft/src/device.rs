@@ -89,6 +89,12 @@ impl SoftDevice {
         self.core.timers.fire(now);
     }
 
+    /// When the next of its timers is due; `None` if no work waits for the time. What a program
+    /// that moves a virtual clock moves it to, so that no step between is missed.
+    pub fn next_timer(&self) -> Option<Duration> {
+        self.core.timers.next()
+    }
+
     /// The device's time.
     pub fn now(&self) -> Duration {
         self.core.timers.now()

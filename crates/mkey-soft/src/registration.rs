@@ -240,6 +240,7 @@ impl Registrations {
                 Ok(Hold { range: Some(range), pin, _charge, ..Hold::default() })
             }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
+            Err(PinError::Fault { .. }) if shares_file(range) => Err(Reason::SharedFile { range }),
             Err(PinError::Fault { .. })
                 if write && memory::touch(core.tolerant, range, false).is_ok() =>
             {
@@ -404,6 +405,13 @@ impl Registrations {
         self.command();
         let index = rkey.0.index();
         let mut windows = lock(&self.windows);
+        // More than ever before: half of it stays empty, so that freeing and allocating in turn
+        // never makes it grow.
+        let windows = &mut *windows;
+        let count = windows.by_index.len() + 1;
+        if count > windows.slots.most_ever() {
+            windows.by_index.reserve(count);
+        }
         windows.by_index.insert(index, (kind, pd.id()));
         let handle = windows.slots.insert(Window { id, pd, index });
         let handle = handle.ok_or_else(|| full(u64::from(u32::MAX)))?;
@@ -479,6 +487,22 @@ impl Registrations {
             }
         }
     }
+}
+
+/// Whether part of a range that could not be pinned is mapped shared from a file, writable: that is
+/// why then.
+#[cold]
+fn shares_file(range: HostRange) -> bool {
+    let Ok(maps) = mkey_os::proc::Maps::open() else { return false };
+    let (mut at, end) = (range.start.0, range.start.0.saturating_add(range.len));
+    while at < end {
+        match maps.vma_at(at as usize) {
+            Ok(Some(vma)) if vma.shared && vma.inode != 0 && vma.writable => return true,
+            Ok(Some(vma)) if vma.range.end as u64 > at => at = vma.range.end as u64,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Begins to free an object; waits while another operation changes it.

@@ -41,6 +41,8 @@ impl<T> Slots<T> {
             None => {
                 let index = u32::try_from(self.entries.len()).ok().filter(|&i| i < self.most)?;
                 self.entries.push(Entry { generation: 1, value: None });
+                // Removing allocates nothing.
+                self.free.reserve(self.entries.len());
                 index
             }
         };
@@ -53,6 +55,11 @@ impl<T> Slots<T> {
     /// Keeps `value`; its handle.
     pub(crate) fn insert(&mut self, value: T) -> Option<u64> {
         self.insert_with(|handle| (value, handle))
+    }
+
+    /// How many objects there have been at a time.
+    pub(crate) fn most_ever(&self) -> usize {
+        self.entries.len()
     }
 
     /// The object with this handle.

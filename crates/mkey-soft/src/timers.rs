@@ -75,6 +75,12 @@ impl Timers {
         self.next.store(next, Ordering::Release);
     }
 
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        let next = self.next.load(Ordering::Acquire);
+        (next != NEVER).then(|| Duration::from_nanos(next))
+    }
+
     /// Whether any deadline is set.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {

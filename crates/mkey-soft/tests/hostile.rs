@@ -139,8 +139,9 @@ fn unmapping_in_a_signal_handler_ends() {
 /// come, and sees that none comes after that, but for what was being copied at that moment.
 fn written_after(end: impl Fn(&Side)) {
     const LONG: usize = 16 << 20;
-    let (own, target) = (vec![7u8; LONG].leak(), vec![0u8; LONG].leak());
-    let (own, target) = (own.as_mut_ptr(), target.as_mut_ptr());
+    // Freed when all that is registered below has gone.
+    let (mut from, mut to) = (vec![7u8; LONG], vec![0u8; LONG]);
+    let (own, target) = (from.as_mut_ptr(), to.as_mut_ptr());
     let last = target.wrapping_add(LONG - 1);
     for _ in 0..500 {
         let (a, b) = pair(QpKind::Rc);

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
+/// The longest length that may fit.
+const BEYOND: usize = 20 * PAGE;
 
 struct Random(u64);
 
@@ -99,7 +101,7 @@ impl Field {
     fn length(&self, random: &mut Random) -> u64 {
         match random.below(12) {
             0 => random.of(&[0, u64::MAX, u64::MAX - 1, 1 << 63, 1 << 31, (1 << 31) + 1, 1 << 32]),
-            _ => random.below(20 * PAGE as u64),
+            _ => random.below(BEYOND as u64),
         }
     }
 
@@ -362,7 +364,12 @@ fn mayhem(seed: u64, stale: Stale, pin: PinMode) {
     let len = PAGES * PAGE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) } as usize;
+    // What the longest length may reach beyond it is nobody's, or it would be somebody else's.
+    let around = len + BEYOND;
+    let at = std::ptr::null_mut();
+    let memory = unsafe { libc::mmap(at, around, libc::PROT_NONE, flags, -1, 0) };
+    assert_eq!(unsafe { libc::mprotect(memory, len, prot) }, 0);
+    let memory = memory as usize;
     let device = |last: u8| {
         let gid = gid_of(IpAddr::V4(Ipv4Addr::new(127, seed as u8, 0, last)));
         let options = SoftOptions { gid, stale, pin, max_keys: 200, ..SoftOptions::default() };
@@ -410,7 +417,7 @@ fn mayhem(seed: u64, stale: Stale, pin: PinMode) {
         assert!(steps.load(Ordering::Relaxed) > 0, "each thread did something");
     }
     drop(field);
-    assert_eq!(unsafe { libc::munmap(memory as *mut _, len) }, 0);
+    assert_eq!(unsafe { libc::munmap(memory as *mut _, around) }, 0);
 }
 
 /// A figure of `/proc/self/status`.

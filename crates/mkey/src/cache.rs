@@ -26,14 +26,14 @@ pub use stats::CacheStats;
 use crate::access::Access;
 use crate::fences::{self, Fences};
 use crate::keep::Hold;
-use crate::pd::{Pd, PdTag};
+use crate::pd::Pd;
 use crate::slice::Slice;
 use gate::Gate;
 use hub::Subscription;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::error::{Error, Reason};
 use mkey_core::key::Lkey;
-use pages::InPd;
+use pages::{InPd, Registered};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -101,6 +101,7 @@ pub struct Cache {
 
 /// How to build a [`Cache`].
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct CacheBuilder<'a> {
     pd: &'a Pd,
     invalidation: Invalidation,
@@ -149,7 +150,7 @@ impl Cache {
         let start = ptr.expose_provenance();
         // SAFETY: as promised by the caller.
         let held = unsafe { self.core.get(start, len, access.rights()) }?;
-        Ok(Cached { held, start, len, pd: self.pd().tag() })
+        Ok(Cached { held, start, len })
     }
 
     /// Ends all registrations that overlap the range of `len` bytes from `ptr`: no later request
@@ -303,7 +304,6 @@ pub struct Cached {
     held: held::Held<InPd>,
     start: usize,
     len: usize,
-    pd: PdTag,
 }
 
 impl Cached {
@@ -338,11 +338,12 @@ impl Cached {
 
     /// The same, giving up this handle.
     pub fn into_slice(self) -> Slice {
-        let Self { held, start, len, pd } = self;
+        let Self { held, start, len } = self;
         let (used, iova) = (held.used(), IoAddr(start as u64));
         let (lkey, rkey) = used.keys();
         let rights = used.span().rights;
         let rkey = rights.intersects(mkey_core::rights::Rights::REMOTE).then_some(rkey);
+        let pd = held.registration().map(Registered::pd).unwrap_or_default();
         // A registration is never at address 0.
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start));
         let start = start.unwrap_or(NonNull::dangling());

@@ -11,7 +11,7 @@ use mkey_core::device::CqHandle;
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::key::Rkey;
 use mkey_core::work::Completion;
-use smallvec::SmallVec;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -35,6 +35,9 @@ struct Inner {
 struct Queues {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// Given back with all their turns used: a completion of long ago could be taken for one of the
+    /// next queue's, so they are free again only when there are no completions.
+    resting: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,8 @@ impl Cq {
         match device.plane().cq(handle) {
             Ok(plane) => {
                 let event = device.events().join(handle);
+                #[cfg(feature = "testing")]
+                plane.wakes(&event);
                 let (queues, device) = (Mutex::default(), device.clone());
                 Ok(Self { inner: Arc::new(Inner { plane, handle, event, queues, device }) })
             }
@@ -95,18 +100,29 @@ impl Cq {
     /// # Errors
     /// `CqOverrun`: completions are lost.
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
+        let mut news = News::take();
+        let shown = self.poll_with(&mut news, into);
+        news.keep();
+        shown
+    }
+
+    fn poll_with(&self, news: &mut News, into: &mut [Completion]) -> Result<usize> {
         let mut shown = 0;
         while let Some(room) = into.get_mut(shown..).filter(|room| !room.is_empty()) {
             let asked = room.len();
-            let mut news = News::default();
-            let queues = lock(&self.inner.queues);
+            let mut queues = lock(&self.inner.queues);
             let polled = match self.inner.plane.poll(room) {
-                Ok(polled) => polled,
+                Ok(polled) => {
+                    if polled < asked {
+                        queues.rested();
+                    }
+                    polled
+                }
                 // What was taken before is shown; the error comes again.
                 Err(_) if shown > 0 => 0,
                 Err(error) => return Err(error),
             };
-            shown += queues.sort_out(room, polled, &mut news);
+            shown += queues.sort_out(room, polled, news);
             drop(queues);
             news.tell();
             // There were no more.
@@ -124,6 +140,16 @@ impl Cq {
     /// `CqOverrun`; `System` where no thread for events could be started.
     pub fn wait(&self, into: &mut [Completion], timeout: Duration) -> Result<usize> {
         self.wait_or(into, Instant::now().checked_add(timeout), &|| false)
+    }
+
+    /// The next completion, if there is one within `timeout`.
+    ///
+    /// # Errors
+    /// As [`Cq::wait`].
+    pub fn next(&self, timeout: Duration) -> Result<Option<Completion>> {
+        let mut one = [Completion::BLANK];
+        let taken = self.wait(&mut one, timeout)?;
+        Ok(one.first().copied().filter(|_| taken > 0))
     }
 
     /// As [`Cq::wait`], until `end`, and not longer than until `over`, which completions that are
@@ -157,7 +183,7 @@ impl Cq {
     ///
     /// # Errors
     /// As [`Cq::wait`].
-    pub async fn completions(&self, into: &mut [Completion]) -> Result<usize> {
+    pub async fn wait_async(&self, into: &mut [Completion]) -> Result<usize> {
         loop {
             let taken = self.poll(into)?;
             if taken > 0 || into.is_empty() {
@@ -170,6 +196,17 @@ impl Cq {
             }
             listener.await;
         }
+    }
+
+    /// The next completion. Any async runtime will do. A future that is dropped loses none.
+    ///
+    /// # Errors
+    /// As [`Cq::wait`].
+    pub async fn next_async(&self) -> Result<Completion> {
+        let mut one = [Completion::BLANK];
+        self.wait_async(&mut one).await?;
+        let [one] = one;
+        Ok(one)
     }
 
     /// Asks for an event, and polls once more: what came before the asking makes none.
@@ -204,6 +241,14 @@ impl Cq {
 }
 
 impl Queues {
+    /// There are no completions now.
+    #[inline]
+    fn rested(&mut self) {
+        if !self.resting.is_empty() {
+            self.free.append(&mut self.resting);
+        }
+    }
+
     /// Ends the work that the first `polled` of `room` are about, and moves those to show to its
     /// start; how many these are.
     fn sort_out(&self, room: &mut [Completion], polled: usize, news: &mut News) -> usize {
@@ -235,10 +280,10 @@ impl Queues {
 }
 
 /// What polling found out, to be told when no lock is held.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct News {
     ended: Ended,
-    invalidated: SmallVec<[(Arc<Lease>, Rkey); 2]>,
+    invalidated: Vec<(Arc<Lease>, Rkey)>,
 }
 
 impl News {
@@ -248,6 +293,23 @@ impl News {
             lease.invalidated(key);
         }
     }
+
+    /// With the room of the thread's earlier polls, so that polling allocates nothing after a
+    /// while, however much ends at a time.
+    fn take() -> Self {
+        // A thread that is ending has none.
+        ROOM.try_with(Cell::take).unwrap_or_default()
+    }
+
+    /// Leaves the room for the thread's next poll.
+    fn keep(self) {
+        let _ = ROOM.try_with(|room| room.set(self));
+    }
+}
+
+thread_local! {
+    static ROOM: Cell<News> =
+        const { Cell::new(News { ended: Vec::new(), invalidated: Vec::new() }) };
 }
 
 impl Ticket {
@@ -264,7 +326,10 @@ impl Drop for Ticket {
         if let Some(place) = queues.slots.get_mut(self.slot as usize) {
             place.turn = place.turn.wrapping_add(1);
             left = place.queue.take();
-            queues.free.push(self.slot);
+            match place.turn {
+                0 => queues.resting.push(self.slot),
+                _ => queues.free.push(self.slot),
+            }
         }
         drop(queues);
         // What it kept may lead to anything.

@@ -140,6 +140,18 @@ impl Device {
         Some(format!("{}: {}", report.request, report.refusal))
     }
 
+    /// The completion, if its work request did what it asked; else an error that says why, as far
+    /// as the device tells.
+    ///
+    /// # Errors
+    /// `WorkFailed` with the status; in its arguments the refusal, in words.
+    pub fn check(&self, completion: Completion) -> Result<Completion> {
+        completion.succeeded().map_err(|error| match self.explain(&completion) {
+            Some(why) => Error { arguments: format!("{}: {why}", error.arguments).into(), ..error },
+            None => error,
+        })
+    }
+
     /// Counts and gauges.
     pub fn stats(&self) -> DeviceStats {
         let counters = &self.inner.counters;
@@ -190,6 +202,7 @@ impl Device {
         let counters = &self.inner.counters;
         counters.deregistrations.fetch_add(1, Ordering::Relaxed);
         counters.registered_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        tracing::debug!(device = self.name(), bytes, "deregistered");
         Ok(())
     }
 
@@ -197,6 +210,7 @@ impl Device {
         let counters = &self.inner.counters;
         counters.registrations.fetch_add(1, Ordering::Relaxed);
         counters.registered_bytes.fetch_add(bytes, Ordering::Relaxed);
+        tracing::debug!(device = self.name(), bytes, "registered");
     }
 
     /// Something was refused when its owner was dropped, who can not be told.

@@ -7,27 +7,51 @@ use event_listener::Event;
 use mkey_core::device::{ChannelHandle, CqHandle, Device};
 use mkey_core::error::{Error, Reason, Result};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The completion events of a device.
 pub(crate) struct Events {
     device: Arc<dyn Device>,
-    channel: OnceLock<Result<ChannelHandle>>,
-    thread: OnceLock<Result<()>>,
+    channel: Once<ChannelHandle>,
+    thread: Once<()>,
     waiters: Arc<Waiters>,
+}
+
+/// Made once; one that could not be made is tried again.
+struct Once<T> {
+    made: OnceLock<T>,
+    making: Mutex<()>,
+}
+
+impl<T: Copy> Once<T> {
+    fn new() -> Self {
+        Self { made: OnceLock::new(), making: Mutex::new(()) }
+    }
+
+    fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(made) = self.made.get() {
+            return Ok(*made);
+        }
+        let _making = lock(&self.making);
+        match self.made.get() {
+            Some(made) => Ok(*made),
+            None => make().map(|made| *self.made.get_or_init(|| made)),
+        }
+    }
 }
 
 type Waiters = Mutex<HashMap<CqHandle, Arc<Event>>>;
 
 impl Events {
     pub(crate) fn new(device: Arc<dyn Device>) -> Self {
-        let (channel, thread) = (OnceLock::new(), OnceLock::new());
+        let (channel, thread) = (Once::new(), Once::new());
         Self { device, channel, thread, waiters: Arc::default() }
     }
 
     /// The channel, to create completion queues on.
     pub(crate) fn channel(&self) -> Result<ChannelHandle> {
-        self.channel.get_or_init(|| self.device.create_comp_channel()).clone()
+        self.channel.get_or_make(|| self.device.create_comp_channel())
     }
 
     /// The event of a completion queue on the channel.
@@ -53,13 +77,13 @@ impl Events {
                 Error::new("wait", "completion events", Reason::System { call: "clone", errno })
             })
         };
-        self.thread.get_or_init(spawn).clone()
+        self.thread.get_or_make(spawn)
     }
 }
 
 impl Drop for Events {
     fn drop(&mut self) {
-        if let Some(Ok(channel)) = self.channel.get() {
+        if let Some(channel) = self.channel.made.get() {
             // Ends the thread's wait. All completion queues are gone: each holds the device.
             let _ = self.device.destroy_comp_channel(*channel);
         }
@@ -71,7 +95,8 @@ fn deliver(device: &dyn Device, channel: ChannelHandle, waiters: &Waiters) {
     while let Ok(event) = device.get_cq_event(channel, None) {
         let waiting = event.and_then(|cq| lock(waiters).get(&cq).cloned());
         if let Some(waiting) = waiting {
-            waiting.notify(usize::MAX);
+            // A waker of the program's that panics stops no other queue's waiters.
+            let _ = catch_unwind(AssertUnwindSafe(|| waiting.notify(usize::MAX)));
         }
     }
 }

@@ -165,7 +165,7 @@ impl FastMrPool {
                 return Err(Reason::OtherPd);
             }
             if slice.mapped {
-                let on = "the slice of a fast mapping";
+                let on = "the slice of a fast mapping, or memory of a file";
                 return Err(Reason::NotHere { operation: "a fast mapping", on });
             }
             if !slice.rights.contains(needed) {
@@ -308,6 +308,7 @@ impl FastMapping {
 
 /// How to make a pool of fast registrations.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct FastMrPoolBuilder<'a> {
     pd: &'a Pd,
     entries: u32,

@@ -125,7 +125,7 @@ impl Slice {
         } else if self.pd != qp.pd().tag() {
             Reason::OtherPd
         } else if self.mapped {
-            Reason::NotHere { operation: "a grant", on: "a fast mapping, which has its own key" }
+            Reason::NotHere { operation: "a grant", on: "a fast mapping, or memory of a file" }
         } else if !missing.is_empty() {
             Reason::RightMissing { missing }
         } else if self.is_empty() || u32::try_from(self.len).is_err() {

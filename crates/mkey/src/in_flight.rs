@@ -2,7 +2,9 @@
 
 use crate::keep::Hold;
 use crate::lease::{Lease, Step};
+use crate::mw;
 use crate::sync::lock;
+use mkey_core::error::Result;
 use mkey_core::status::WcStatus;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -15,19 +17,28 @@ pub(crate) struct Entry {
     pub(crate) id: u64,
     pub(crate) holds: SmallVec<[Hold; 2]>,
     /// One of the library's own: who hears of it, instead of the user.
-    pub(crate) hook: Option<(Arc<Lease>, u32, Step)>,
+    pub(crate) own: Option<Owner>,
+}
+
+/// Who hears of a work request of the library's own.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    Lease(Arc<Lease>, u32, Step),
+    Window(Arc<mw::Inner>),
 }
 
 /// Entries that have ended, to be let go of when no lock is held: their owners may do anything.
-pub(crate) type Ended = SmallVec<[(Entry, WcStatus); 8]>;
+pub(crate) type Ended = Vec<(Entry, WcStatus)>;
 
 /// Tells those who wait for entries that have ended, and lets go of what they kept.
 pub(crate) fn tell(ended: &mut Ended) {
     for (entry, status) in ended.drain(..) {
         // Let go before: who hears that work has ended finds the memory free.
         drop(entry.holds);
-        if let Some((lease, turn, step)) = entry.hook {
-            lease.completed(turn, step, status);
+        match entry.own {
+            None => {}
+            Some(Owner::Lease(lease, turn, step)) => lease.completed(turn, step, status),
+            Some(Owner::Window(window)) => window.completed(status),
         }
     }
 }
@@ -76,7 +87,7 @@ impl Queue {
         }
         self.first = number.wrapping_add(1);
         let entry = self.entries.pop_front()?;
-        let id = entry.hook.is_none().then_some(entry.id);
+        let id = entry.own.is_none().then_some(entry.id);
         ended.push((entry, status));
         id
     }
@@ -104,13 +115,25 @@ impl InFlight {
         lock(&self.recv)
     }
 
-    /// The queue pair is gone, or begins anew: nothing is in flight any more, and completions of
-    /// before are nobody's.
+    /// The queue pair is gone: nothing is in flight any more, and completions of before are
+    /// nobody's.
     pub(crate) fn flush(&self) {
-        for queue in [&self.send, &self.recv] {
-            let entries = lock(queue).take();
-            let flushed = entries.into_iter().map(|entry| (entry, WcStatus::WrFlushErr));
-            tell(&mut flushed.collect());
-        }
+        // It is gone already, whatever this would say.
+        let _ = self.flush_after(|| Ok(()));
+    }
+
+    /// The queue pair begins anew, once `reset` has said so: what was in flight is not any more,
+    /// and completions of before are nobody's. Nothing is posted meanwhile: what comes after the
+    /// reset is not taken for what came before.
+    ///
+    /// # Errors
+    /// That of `reset`; nothing has changed then.
+    pub(crate) fn flush_after(&self, reset: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (mut send, mut recv) = (self.send(), self.recv());
+        reset()?;
+        let entries = send.take().into_iter().chain(recv.take());
+        drop((send, recv));
+        tell(&mut entries.map(|entry| (entry, WcStatus::WrFlushErr)).collect());
+        Ok(())
     }
 }

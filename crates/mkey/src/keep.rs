@@ -7,7 +7,6 @@ use crate::lease::View;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 /// Something counted that keeps registered memory registered, mapped and not handed out again.
 ///
@@ -29,8 +28,8 @@ pub(crate) unsafe trait Counted: Send + Sync {
 
 /// Something in an `Arc` that keeps registered memory registered and mapped.
 pub(crate) trait Shared: Send + Sync {
-    /// Whether nothing but the `Arc` itself leads to the memory.
-    fn is_sole(&self) -> bool;
+    /// Whether nothing but the `Arc` itself, which is the only one, leads to the memory.
+    fn is_sole(&mut self) -> bool;
 }
 
 /// One hold: cloning counts, dropping lets go.
@@ -70,13 +69,11 @@ impl Hold {
 
     /// Whether this is the only hold, and nothing else leads to the memory. What other holders did
     /// before they let go has happened then.
-    pub(crate) fn is_only(&self) -> bool {
-        match &self.0 {
-            Kind::Shared(shared) => {
-                let only = Arc::strong_count(shared) == 1 && shared.is_sole();
-                fence(Ordering::Acquire);
-                only
-            }
+    pub(crate) fn is_only(&mut self) -> bool {
+        match &mut self.0 {
+            // Not by the counts: between looking at two of them, a pointer may pass from one to
+            // the other.
+            Kind::Shared(shared) => Arc::get_mut(shared).is_some_and(Shared::is_sole),
             Kind::Counted(counted) => counted.get().is_only(),
             // The memory is that of other slices.
             Kind::Mapping { .. } => false,

@@ -99,6 +99,7 @@ unsafe impl Memory for Region {
 
 /// How a [`Region`] is mapped.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct RegionBuilder {
     request: Request,
 }

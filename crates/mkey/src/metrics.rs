@@ -55,17 +55,17 @@ figures! { DEVICE: DeviceStats {
 } }
 
 figures! { POOL: PoolStats {
-    registered: Bytes "Registered",
-    in_use: Bytes "Handed out",
-    resting: Bytes "Free, in the magazines of threads",
-    high_water: Bytes "The most handed out or resting at a time",
+    registered_bytes: Bytes "Registered",
+    in_use_bytes: Bytes "Handed out",
+    resting_bytes: Bytes "Free, in the magazines of threads",
+    high_water_bytes: Bytes "The most handed out or resting at a time",
     slabs: Gauge "Registered slabs",
     allocations: Counter "Allocations that succeeded",
     fast_allocations: Counter "Allocations without a lock",
     waits: Counter "Allocations that had to wait",
     failures: Counter "Allocations that failed",
     waiting: Gauge "Requests waiting",
-    largest_free: Bytes "The largest free block",
+    largest_free_bytes: Bytes "The largest free block",
     fragmentation: Gauge "1 - largest free block / free bytes",
     grows: Counter "Slabs registered",
     shrinks: Counter "Slabs deregistered",
@@ -73,8 +73,8 @@ figures! { POOL: PoolStats {
 
 figures! { CACHE: CacheStats {
     gets: Counter "Requests",
-    hits_fast: Counter "Requests served without a lock",
-    hits_slow: Counter "Requests served from the shared index",
+    fast_hits: Counter "Requests served without a lock",
+    slow_hits: Counter "Requests served from the shared index",
     misses: Counter "Requests that went to register",
     waits: Counter "Requests that waited for another thread's registration",
     negative_hits: Counter "Requests answered with a remembered failure",
@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn every_object_has_a_line_under_its_name() {
-        let pool = |in_use| PoolStats { in_use, allocations: 7, ..PoolStats::default() };
+        let pool =
+            |in_use_bytes| PoolStats { in_use_bytes, allocations: 7, ..PoolStats::default() };
         let stats = Stats {
             pools: vec![("a".to_owned(), pool(4096)), ("b\"".to_owned(), pool(0))],
             caches: vec![(

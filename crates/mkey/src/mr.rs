@@ -7,10 +7,11 @@ use crate::pd::Pd;
 use crate::remote::RemoteKey;
 use crate::slice::{Slice, bounds};
 use mkey_core::address::{HostAddr, IoAddr};
-use mkey_core::device::{Advice, MrInfo, MrSpec, OdpStats};
+use mkey_core::device::{Advice, DmaBufSpec, MrInfo, MrSpec, OdpStats};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::rights::Rights;
 use std::ops::RangeBounds;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,8 @@ struct Inner {
     len: usize,
     memory: Arc<dyn Memory>,
     pd: Pd,
+    /// It has no place in the process: memory of a file descriptor.
+    elsewhere: bool,
     /// Deregistered before its time.
     ended: AtomicBool,
 }
@@ -102,9 +105,9 @@ impl Mr {
         let (start, len, iova, lkey) = (inner.start, inner.len, inner.iova, inner.info.lkey);
         let rkey = inner.access.is_exposed().then_some(inner.info.rkey);
         let private = inner.memory.is_private();
-        let (rights, pd) = (inner.access.rights(), inner.pd.tag());
+        let (rights, pd, mapped) = (inner.access.rights(), inner.pd.tag(), inner.elsewhere);
         let hold = Hold::shared(self.inner);
-        Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped: false, hold }
+        Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped, hold }
     }
 
     /// What a peer needs to access part of it: the step by which memory is given away.
@@ -118,9 +121,14 @@ impl Mr {
             return Err(Error::new("remote_key", format_args!("{}", inner.access), reason));
         }
         let (from, to) = bounds(&range, inner.len);
+        let Some(len) = to.checked_sub(from) else {
+            let address = IoAddr(inner.iova.0.wrapping_add(from as u64));
+            let reason = Reason::OutOfRange { address, length: 0 };
+            return Err(Error::new("remote_key", format_args!("{from}..{to}"), reason));
+        };
         let whole =
             RemoteKey { key: inner.info.rkey, address: inner.iova, length: inner.len as u64 };
-        whole.part(from as u64, to.saturating_sub(from) as u64)
+        whole.part(from as u64, len as u64)
     }
 
     /// Advice on part of an on-demand region: brings pages in before work needs them.
@@ -171,14 +179,15 @@ impl Drop for Inner {
 }
 
 impl Shared for Inner {
-    fn is_sole(&self) -> bool {
+    fn is_sole(&mut self) -> bool {
         // Nor a weak pointer, that could be made one to register the memory again.
-        Arc::strong_count(&self.memory) == 1 && Arc::weak_count(&self.memory) == 0
+        Arc::get_mut(&mut self.memory).is_some()
     }
 }
 
 /// How to register memory.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct MrBuilder<'a> {
     pd: &'a Pd,
     access: Access,
@@ -273,7 +282,51 @@ impl MrBuilder<'_> {
         let info = unsafe { device.control().reg_mr(self.pd.handle(), &spec) }?;
         device.registered(spec.length);
         let iova = self.iova.unwrap_or(IoAddr(spec.address.0));
+        Ok(self.region(info, iova, (start, len), memory, false))
+    }
+
+    /// Registers `len` bytes from `offset` of a file descriptor's memory: a dma-buf, as of a GPU
+    /// (`ibv_reg_dmabuf_mr`); on the software RNIC also a memory file. It need not be mapped, so
+    /// its slices can be named by work requests, but not read or written here. Work requests count
+    /// from [`MrBuilder::iova`], or from `offset`; within a page the two must agree (R-REG-24).
+    ///
+    /// # Errors
+    /// `Unsupported` where the device takes none; `UnfitRights` for rights other than local write
+    /// and the remote ones (R-REG-23), `FileOffset` (R-REG-24), `OutsideFile` (R-REG-25); as the
+    /// device refuses.
+    pub fn register_dma_buf(self, fd: OwnedFd, offset: u64, len: usize) -> Result<Mr> {
+        let iova = self.iova.unwrap_or(IoAddr(offset));
+        let (length, rights) = (len as u64, self.access.rights());
+        let spec = DmaBufSpec { fd: fd.as_fd(), offset, length, iova, rights };
+        let device = self.pd.device();
+        // SAFETY: no process memory is named: the device maps or reaches the file's own memory,
+        // which stays for as long as it is registered, and no reference to it is ever made here.
+        let info = unsafe { device.control().reg_dmabuf_mr(self.pd.handle(), &spec) }?;
+        device.registered(length);
+        Ok(self.region(info, iova, (NonNull::dangling(), len), Arc::new(DmaBuf(fd)), true))
+    }
+
+    fn region(
+        self,
+        info: MrInfo,
+        iova: IoAddr,
+        (start, len): (NonNull<u8>, usize),
+        memory: Arc<dyn Memory>,
+        elsewhere: bool,
+    ) -> Mr {
         let (access, pd, ended) = (self.access, self.pd.clone(), AtomicBool::new(false));
-        Ok(Mr { inner: Arc::new(Inner { info, access, iova, start, len, memory, pd, ended }) })
+        let inner = Inner { info, access, iova, start, len, memory, pd, elsewhere, ended };
+        Mr { inner: Arc::new(inner) }
+    }
+}
+
+/// A file descriptor whose memory is registered.
+#[derive(Debug)]
+struct DmaBuf(#[expect(dead_code, reason = "kept open, and given back by `close`")] OwnedFd);
+
+// SAFETY: it has no bytes in the process.
+unsafe impl Memory for DmaBuf {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        (NonNull::dangling(), 0)
     }
 }

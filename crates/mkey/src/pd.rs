@@ -63,17 +63,9 @@ impl Pd {
     }
 }
 
-/// Tells domains apart without keeping one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Tells domains apart without keeping one. The default one is no domain's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PdTag(usize);
-
-#[cfg(test)]
-impl PdTag {
-    /// Of no domain.
-    pub(crate) fn none() -> Self {
-        Self(0)
-    }
-}
 
 impl Drop for Inner {
     fn drop(&mut self) {

@@ -3,7 +3,11 @@
 #[cfg(not(any(feature = "soft", feature = "ibverbs")))]
 compile_error!("mkey needs a device: enable the feature `soft` or `ibverbs`");
 
+#[cfg(feature = "testing")]
+use crate::testing::{Faults, FaultyCq, FaultyQp};
 use mkey_core::data_plane::{CompletionQueue, DataPlane, PostError, QueuePair};
+#[cfg(feature = "testing")]
+use mkey_core::device::Device;
 use mkey_core::device::{CqHandle, QpHandle};
 use mkey_core::error::Result;
 use mkey_core::work::{Completion, RecvWr, SendWr};
@@ -12,6 +16,12 @@ use mkey_ibverbs::{IbvCq, IbvDevice, IbvQp};
 #[cfg(feature = "soft")]
 use mkey_soft::{SoftCq, SoftDevice, SoftQp};
 use std::sync::Arc;
+#[cfg(all(feature = "testing", feature = "ibverbs"))]
+use std::{sync::OnceLock, time::Instant};
+
+/// Where the time of devices begins that have none of their own.
+#[cfg(all(feature = "testing", feature = "ibverbs"))]
+static START: OnceLock<Instant> = OnceLock::new();
 
 /// A device.
 #[derive(Clone, Debug)]
@@ -20,6 +30,9 @@ pub(crate) enum Plane {
     Soft(Arc<SoftDevice>),
     #[cfg(feature = "ibverbs")]
     Ibv(Arc<IbvDevice>),
+    /// One of the others, its control plane, and what goes wrong on it.
+    #[cfg(feature = "testing")]
+    Faulty(Box<Plane>, Arc<dyn Device>, Faults),
 }
 
 /// A queue pair of it.
@@ -29,6 +42,8 @@ pub(crate) enum QpPlane {
     Soft(SoftQp),
     #[cfg(feature = "ibverbs")]
     Ibv(IbvQp),
+    #[cfg(feature = "testing")]
+    Faulty(Box<FaultyQp>),
 }
 
 /// A completion queue of it.
@@ -38,6 +53,8 @@ pub(crate) enum CqPlane {
     Soft(SoftCq),
     #[cfg(feature = "ibverbs")]
     Ibv(IbvCq),
+    #[cfg(feature = "testing")]
+    Faulty(Arc<FaultyCq>),
 }
 
 impl Plane {
@@ -47,6 +64,11 @@ impl Plane {
             Self::Soft(device) => device.qp(qp).map(QpPlane::Soft),
             #[cfg(feature = "ibverbs")]
             Self::Ibv(device) => device.qp(qp).map(QpPlane::Ibv),
+            #[cfg(feature = "testing")]
+            Self::Faulty(plane, control, faults) => {
+                let faulty = FaultyQp::new(plane.qp(qp)?, qp, control, faults);
+                Ok(QpPlane::Faulty(Box::new(faulty)))
+            }
         }
     }
 
@@ -56,6 +78,21 @@ impl Plane {
             Self::Soft(device) => device.cq(cq).map(CqPlane::Soft),
             #[cfg(feature = "ibverbs")]
             Self::Ibv(device) => device.cq(cq).map(CqPlane::Ibv),
+            #[cfg(feature = "testing")]
+            Self::Faulty(plane, control, faults) => {
+                Ok(CqPlane::Faulty(FaultyCq::new(plane.cq(cq)?, plane, control, faults)))
+            }
+        }
+    }
+
+    /// The device's time.
+    #[cfg(feature = "testing")]
+    pub(crate) fn now(&self) -> std::time::Duration {
+        match self {
+            Self::Soft(device) => device.now(),
+            #[cfg(feature = "ibverbs")]
+            Self::Ibv(_) => START.get_or_init(Instant::now).elapsed(),
+            Self::Faulty(plane, ..) => plane.now(),
         }
     }
 }
@@ -68,6 +105,8 @@ impl QpPlane {
             Self::Soft(qp) => qp.post_send(chain),
             #[cfg(feature = "ibverbs")]
             Self::Ibv(qp) => qp.post_send(chain),
+            #[cfg(feature = "testing")]
+            Self::Faulty(qp) => qp.post_send(chain),
         }
     }
 
@@ -78,6 +117,8 @@ impl QpPlane {
             Self::Soft(qp) => qp.post_recv(chain),
             #[cfg(feature = "ibverbs")]
             Self::Ibv(qp) => qp.post_recv(chain),
+            #[cfg(feature = "testing")]
+            Self::Faulty(qp) => qp.post_recv(chain),
         }
     }
 }
@@ -90,6 +131,16 @@ impl CqPlane {
             Self::Soft(cq) => cq.poll(into),
             #[cfg(feature = "ibverbs")]
             Self::Ibv(cq) => cq.poll(into),
+            #[cfg(feature = "testing")]
+            Self::Faulty(cq) => cq.poll(into),
+        }
+    }
+
+    /// Who waits hears also of completions that the device makes no event for.
+    #[cfg(feature = "testing")]
+    pub(crate) fn wakes(&self, event: &Arc<event_listener::Event>) {
+        if let Self::Faulty(cq) = self {
+            cq.wakes(event);
         }
     }
 
@@ -99,6 +150,8 @@ impl CqPlane {
             Self::Soft(cq) => cq.request_notify(solicited_only),
             #[cfg(feature = "ibverbs")]
             Self::Ibv(cq) => cq.request_notify(solicited_only),
+            #[cfg(feature = "testing")]
+            Self::Faulty(cq) => cq.request_notify(solicited_only),
         }
     }
 }

@@ -3,12 +3,12 @@
 //! A block that was freed rests with the thread that freed it and is handed out again there
 //! without a lock, a system call or an allocation; everything else goes through one lock. No
 //! record of any kind lies in the registered memory, where a peer may be able to write. A block is
-//! one hold ([`Hold`](crate::keep::Hold)): its last holder gives it back, once, from whatever thread. Blocks outlive
-//! the pool.
+//! one hold ([`Hold`](crate::keep::Hold)): its last holder gives it back, once, from whatever
+//! thread. Blocks outlive the pool.
 //!
 //! | part | what it does |
 //! |---|---|
-//! | `magazine`, `local`, `fence` | blocks resting with threads, and how they are called back |
+//! | `magazine`, `local` | blocks resting with threads, and how they are called back |
 //! | `record` | the count of a block's holders |
 //! | `runs`, `arena` | which bytes of which slab are free |
 //! | `source` | where slabs come from |
@@ -156,7 +156,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::TimedOut`]; [`PoolError::Full`] or [`PoolError::Source`] where all blocks are
     /// back and there is no room all the same; the others at once.
-    pub fn alloc_wait(
+    pub fn alloc_within(
         &self,
         request: impl Into<Request>,
         timeout: Duration,
@@ -179,11 +179,13 @@ impl Pool {
             }
             match deadline {
                 None => listener.wait(),
-                Some(deadline) => {
-                    if listener.wait_deadline(deadline).is_none() {
-                        return Err(turns.timed_out(start.elapsed()));
-                    }
+                // However often it is told to try again.
+                Some(deadline)
+                    if Instant::now() >= deadline || listener.wait_deadline(deadline).is_none() =>
+                {
+                    return Err(turns.timed_out(start.elapsed()));
                 }
+                Some(_) => {}
             }
         }
     }
@@ -193,7 +195,7 @@ impl Pool {
     /// thread; a floor that covers the load avoids it.
     ///
     /// # Errors
-    /// As [`alloc_wait`](Self::alloc_wait), but for the time.
+    /// As [`alloc_within`](Self::alloc_within), but for the time.
     pub async fn alloc_async(&self, request: impl Into<Request>) -> Result<Slice, PoolError> {
         let Request { len, align } = request.into();
         let shared = &*self.0.0;

@@ -4,6 +4,7 @@ use mkey_core::address::IoAddr;
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Key, Rkey};
 use mkey_core::work::RemoteAddr;
+use std::fmt;
 
 /// Memory that a peer may access: a remote key, an address, a length. Plain data that travels in a
 /// message; it keeps nothing alive and holds no local key.
@@ -68,6 +69,12 @@ impl RemoteKey {
     }
 }
 
+impl fmt::Display for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {} by key {}", self.length, self.address, self.key)
+    }
+}
+
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Wire {
@@ -102,6 +109,11 @@ mod tests {
     fn bytes_there_and_back() {
         assert_eq!(RemoteKey::from_bytes(&key().to_bytes()), key());
         assert_eq!(key().to_bytes()[16..], [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn it_reads_as_a_sentence() {
+        assert_eq!(key().to_string(), "256 bytes at 0x1000 by key 0x01020304");
     }
 
     #[test]

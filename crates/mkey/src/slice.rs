@@ -3,6 +3,7 @@
 use crate::keep::Hold;
 use crate::memory::tolerant;
 use crate::pd::PdTag;
+use crate::remote::RemoteKey;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::key::{Lkey, Rkey};
@@ -33,7 +34,8 @@ pub struct Slice {
     pub(crate) pd: PdTag,
     /// Whether only holders of clones can reach the bytes.
     pub(crate) private: bool,
-    /// A fast mapping: work requests can name it, but it has no one place in the process.
+    /// Work requests can name it, but it has no one place in the process: a fast mapping, or memory
+    /// of a file descriptor.
     pub(crate) mapped: bool,
     pub(crate) hold: Hold,
 }
@@ -75,6 +77,21 @@ impl Slice {
         self.rkey.is_some()
     }
 
+    /// What a peer needs to access it by the registration itself, for as long as that lives: the
+    /// step by which memory is given away. Nothing ends it with the slice; a grant does.
+    ///
+    /// # Errors
+    /// `RightMissing` if the memory was registered local-only.
+    pub fn remote_key(&self) -> Result<RemoteKey> {
+        match self.rkey {
+            Some(key) => Ok(RemoteKey { key, address: self.iova, length: self.len as u64 }),
+            None => {
+                let reason = Reason::RightMissing { missing: Rights::REMOTE };
+                Err(Error::new("remote_key", format_args!("{self:?}"), reason))
+            }
+        }
+    }
+
     /// A part of it, counted from its start.
     ///
     /// # Errors
@@ -101,6 +118,16 @@ impl Slice {
         // SAFETY: `into` is ours; the source is only written by tolerant copies and atomics.
         let done = unsafe { tolerant()?.read(into, from) };
         done.map_err(|_| self.gone("read", offset, into.len()))
+    }
+
+    /// `N` bytes from `offset` on, copied out.
+    ///
+    /// # Errors
+    /// As [`Slice::read`].
+    pub fn read_array<const N: usize>(&self, offset: usize) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.read(offset, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Copies bytes in, from `offset` on, in ascending order.
@@ -163,7 +190,7 @@ impl Slice {
     /// # Errors
     /// The slice, and `Exposed` or `StillUsed`.
     #[expect(clippy::result_large_err, reason = "it is the slice, given back")]
-    pub fn into_local(self) -> std::result::Result<Local, (Self, Error)> {
+    pub fn into_local(mut self) -> std::result::Result<Local, (Self, Error)> {
         let reason = if self.rkey.is_some() || !self.private {
             Reason::Exposed
         } else if !self.hold.is_only() {
@@ -186,7 +213,7 @@ impl Slice {
 
     fn at(&self, verb: &'static str, offset: usize, len: usize) -> Result<*mut u8> {
         if self.mapped {
-            let reason = Reason::NotHere { operation: verb, on: "a fast mapping" };
+            let reason = Reason::NotHere { operation: verb, on: "memory without an address here" };
             return Err(Error::new(verb, format_args!("{self:?}"), reason));
         }
         match offset.checked_add(len) {
@@ -223,6 +250,13 @@ impl Slice {
     }
 }
 
+/// So that work requests take one slice as they take several.
+impl AsRef<[Slice]> for Slice {
+    fn as_ref(&self) -> &[Slice] {
+        std::slice::from_ref(self)
+    }
+}
+
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "slice of {} bytes at {} under lkey {}", self.len, self.iova, self.lkey)
@@ -253,8 +287,10 @@ impl Local {
     /// # Errors
     /// As [`Local::view`].
     pub fn view_mut<T: bytemuck::Pod>(&mut self) -> Result<&mut [T]> {
-        let error = self.misfit::<T>();
-        bytemuck::try_cast_slice_mut(self).map_err(|_| error)
+        match bytemuck::try_cast_slice::<u8, T>(self) {
+            Ok(_) => Ok(bytemuck::cast_slice_mut(self)),
+            Err(_) => Err(self.misfit::<T>()),
+        }
     }
 
     fn misfit<T>(&self) -> Error {

@@ -12,7 +12,7 @@ use crate::pool::{Pool, PoolStats};
 /// # use mkey::{Device, Pool, Stats};
 /// # fn show(device: &Device, blocks: &Pool) {
 /// let stats = Stats::default().device(device).pool("blocks", blocks);
-/// assert_eq!(stats.pools[0].1.in_use, 0);
+/// assert_eq!(stats.pools[0].1.in_use_bytes, 0);
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]

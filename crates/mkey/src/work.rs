@@ -1,6 +1,7 @@
 //! Work requests over slices.
 
 use crate::lease::{Lease, Step};
+use crate::mw;
 use crate::remote::RemoteKey;
 use crate::slice::Slice;
 use mkey_core::error::{Error, Reason, Result};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 /// A send work request. What it names stays alive until its completion has been polled.
 #[derive(Clone, Copy, Debug)]
+#[must_use = "it does nothing before it is posted"]
 pub struct Work<'a> {
     pub(crate) id: u64,
     pub(crate) op: SendOp<'a>,
@@ -19,7 +21,7 @@ pub struct Work<'a> {
     /// What the peer's memory must be long enough for.
     pub(crate) remote: Option<RemoteKey>,
     /// One of the library's own: who hears of it, instead of the user.
-    pub(crate) hook: Option<Hook<'a>>,
+    pub(crate) own: Option<Own<'a>>,
     /// Nothing is to be posted: what it is about needs no work request.
     pub(crate) idle: bool,
 }
@@ -29,6 +31,13 @@ pub struct Work<'a> {
 pub(crate) enum Data<'a> {
     Slices(&'a [Slice]),
     Inline(&'a [u8]),
+}
+
+/// Who hears how a work request of the library's own ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Own<'a> {
+    Lease(Hook<'a>),
+    Window(&'a Arc<mw::Inner>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +53,12 @@ pub(crate) struct Hook<'a> {
 impl<'a> Work<'a> {
     fn new(op: SendOp<'a>, data: Data<'a>) -> Self {
         let flags = SendFlags::SIGNALED;
-        Self { id: 0, op, data, flags, dest: None, remote: None, hook: None, idle: false }
+        Self { id: 0, op, data, flags, dest: None, remote: None, own: None, idle: false }
     }
 
-    /// SEND.
-    pub fn send(from: &'a [Slice]) -> Self {
-        Self::new(SendOp::Send, Data::Slices(from))
+    /// SEND of a slice, or of several one after the other.
+    pub fn send(from: &'a (impl AsRef<[Slice]> + ?Sized)) -> Self {
+        Self::new(SendOp::Send, Data::Slices(from.as_ref()))
     }
 
     /// SEND of bytes that are copied at posting, not registered: up to the queue pair's
@@ -77,9 +86,9 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// RDMA WRITE.
-    pub fn write(from: &'a [Slice], to: RemoteKey) -> Self {
-        let work = Self::new(SendOp::Write(to.remote()), Data::Slices(from));
+    /// RDMA WRITE of a slice, or of several one after the other.
+    pub fn write(from: &'a (impl AsRef<[Slice]> + ?Sized), to: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Write(to.remote()), Data::Slices(from.as_ref()));
         Self { remote: Some(to), ..work }
     }
 
@@ -89,9 +98,9 @@ impl<'a> Work<'a> {
         Self { remote: Some(to), ..work }
     }
 
-    /// RDMA READ.
-    pub fn read(into: &'a [Slice], from: RemoteKey) -> Self {
-        let work = Self::new(SendOp::Read(from.remote()), Data::Slices(into));
+    /// RDMA READ of all of the slices' bytes, into one or several.
+    pub fn read(into: &'a (impl AsRef<[Slice]> + ?Sized), from: RemoteKey) -> Self {
+        let work = Self::new(SendOp::Read(from.remote()), Data::Slices(into.as_ref()));
         Self { remote: Some(from), ..work }
     }
 
@@ -112,7 +121,12 @@ impl<'a> Work<'a> {
 
     /// One of the library's own: `hook` hears how it ends.
     pub(crate) fn own(op: SendOp<'a>, hook: Hook<'a>) -> Self {
-        Self { hook: Some(hook), ..Self::new(op, Data::Slices(&[])) }
+        Self { own: Some(Own::Lease(hook)), ..Self::new(op, Data::Slices(&[])) }
+    }
+
+    /// Binds or unbinds a window of type 1, which hears how it ends.
+    pub(crate) fn of_window(op: SendOp<'a>, window: &'a Arc<mw::Inner>) -> Self {
+        Self { own: Some(Own::Window(window)), ..Self::new(op, Data::Slices(&[])) }
     }
 
     /// One that is not posted.
@@ -130,7 +144,9 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// No completion when it succeeds.
+    /// No completion when it succeeds. Its place in the queue, and what it names, are free once a
+    /// completion of later signaled work of that queue pair has been polled: a queue of unsignaled
+    /// work alone fills up.
     pub fn unsignaled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
         self
@@ -159,7 +175,9 @@ impl<'a> Work<'a> {
         let Some(remote) = self.remote else { return Ok(()) };
         let length = match (self.op, self.data) {
             (SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }, _) => 8,
-            (_, Data::Slices(slices)) => slices.iter().map(|slice| slice.len as u64).sum(),
+            (_, Data::Slices(slices)) => {
+                slices.iter().fold(0u64, |sum, slice| sum.saturating_add(slice.len as u64))
+            }
             (_, Data::Inline(bytes)) => bytes.len() as u64,
         };
         if length <= remote.length {
@@ -173,15 +191,16 @@ impl<'a> Work<'a> {
 
 /// A receive work request. Its slices stay alive until its completion has been polled.
 #[derive(Clone, Copy, Debug)]
+#[must_use = "it does nothing before it is posted"]
 pub struct Recv<'a> {
     pub(crate) id: u64,
     pub(crate) into: &'a [Slice],
 }
 
 impl<'a> Recv<'a> {
-    /// A message may land here, in this order.
-    pub fn new(into: &'a [Slice]) -> Self {
-        Self { id: 0, into }
+    /// A message may land in this slice, or in these, in their order.
+    pub fn new(into: &'a (impl AsRef<[Slice]> + ?Sized)) -> Self {
+        Self { id: 0, into: into.as_ref() }
     }
 
     /// Comes back in the completion.

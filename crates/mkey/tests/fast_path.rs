@@ -4,34 +4,18 @@
 //! kernel kill it on any but the one to exit, and goes on. That both traps work is seen by a child
 //! that maps memory, and by an allocation.
 
+mod common;
+mod peers;
+
+use common::allocations::{self, Counting};
 use mkey::{
-    Access, Completion, Cq, Device, FastMrPool, GrantOptions, Mr, Pd, PeerAccess, Qp, Recv, Region,
-    RemoteKey, Slice, SoftOptions, Work,
+    Access, Completion, FastMrPool, GrantOptions, PeerAccess, Recv, RemoteKey, Slice, Work,
 };
+use peers::{Side, pair};
 use seccompiler::{SeccompAction, SeccompFilter};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: the system's allocator does the work; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -40,26 +24,6 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: usize = 120;
 /// Entries of a mapping: more than fit anywhere inline.
 const ENTRIES: usize = 64;
-
-struct Side {
-    qp: Qp,
-    cq: Cq,
-    pd: Pd,
-}
-
-impl Side {
-    fn new(device: &Device) -> Self {
-        let pd = Pd::new(device).expect("pd");
-        let cq = Cq::new(device, 512).expect("cq");
-        let qp = Qp::builder(&pd, &cq).create().expect("qp");
-        Self { qp, cq, pd }
-    }
-
-    fn page(&self) -> Slice {
-        let mr = Mr::builder(&self.pd).windows();
-        mr.register(Region::new(4096).expect("memory")).expect("mr").into_slice()
-    }
-}
 
 struct Ends {
     client: Side,
@@ -71,11 +35,9 @@ struct Ends {
 
 impl Ends {
     fn new() -> Self {
-        let device = Device::soft(SoftOptions::default()).expect("a software RNIC");
-        let (client, server) = (Side::new(&device), Side::new(&device));
-        client.qp.connect(&server.qp.endpoint()).expect("connect");
-        server.qp.connect(&client.qp.endpoint()).expect("connect");
-        let (inbox, page, from) = (server.page(), client.page(), server.page());
+        let (client, server) = pair();
+        let page = |side: &Side| side.memory(4096);
+        let (inbox, page, from) = (page(&server), page(&client), page(&server));
         Self { client, server, inbox: [inbox], page, from: [from] }
     }
 
@@ -153,10 +115,10 @@ const CASES: [Case; 3] = [
     ("the_trap_itself", maps_memory, true),
 ];
 
-fn allocations(round: &mut dyn FnMut()) -> u64 {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+fn counted(round: &mut dyn FnMut()) -> u64 {
+    let before = allocations::of_all();
     (0..ROUNDS).for_each(|_| round());
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    allocations::of_all() - before
 }
 
 /// The child process: 0 if all went well and nothing was allocated.
@@ -169,7 +131,7 @@ fn child(case: &Case) -> ! {
     let filter = SeccompFilter::new(allowed, deny, allow, arch).expect("a filter");
     let program: seccompiler::BpfProgram = filter.try_into().expect("a program");
     seccompiler::apply_filter_all_threads(&program).expect("seccomp");
-    let allocated = allocations(&mut round);
+    let allocated = counted(&mut round);
     // SAFETY: ends the process at once, without the system calls of a clean end.
     unsafe { libc::_exit(i32::from(allocated > 0)) }
 }
@@ -180,7 +142,7 @@ fn main() -> ExitCode {
         let case = CASES.iter().find(|(name, ..)| case == *name).expect("a case");
         child(case);
     }
-    assert!(allocations(&mut || drop(Box::new(std::hint::black_box(1)))) > 0, "they are counted");
+    assert!(counted(&mut || drop(Box::new(std::hint::black_box(1)))) > 0, "they are counted");
     let mut well = true;
     for (name, _, dies) in CASES.iter().filter(|(name, ..)| name.contains(&wanted)) {
         let own = std::env::current_exe().expect("this program");

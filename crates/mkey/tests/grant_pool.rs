@@ -3,6 +3,7 @@
 
 mod peers;
 
+use mkey::testing::{Call, Faults, LeakCheck, Pair, When};
 use mkey::{
     Ended, Grant, GrantOptions, GrantPolicy, Local, Mr, Pd, PeerAccess, Reason, Region, Slice,
     WcStatus, Work,
@@ -19,6 +20,36 @@ fn revoke(grant: Grant, side: &Side) -> Ended {
 
 fn is_free(slice: Slice) -> Slice {
     slice.into_local().map(Local::into_slice).expect("nobody else has it")
+}
+
+/// A window whose key has no variant left is freed, and for now the device has no other: nothing is
+/// left behind by that, and the next grant asks again.
+#[test]
+fn a_window_that_can_not_be_replaced_is_no_leak() {
+    let faults = Faults::new(0);
+    let no_memory = Reason::System { call: "ioctl", errno: 12 };
+    // The first window; after 255 grants the one in its place; the next grant's.
+    faults.refuse(Call::AllocMw, no_memory.clone(), When::From(2));
+    let pair = Pair::builder().faults(&faults).connect().expect("connected");
+    let leaks = LeakCheck::new(&pair.a.device);
+    let grants = pair.a.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
+    let mr = Mr::builder(&pair.a.pd).windows().register(Region::new(64).expect("memory"));
+    let slice = mr.expect("mr").into_slice();
+    for _ in 0..255 {
+        let grant = slice.grant(&pair.a.qp, PeerAccess::READ).expect("granted");
+        let ended = grant.revoke().wait_polling(&pair.a.cq, LONG, |_| ());
+        assert_eq!(ended, Ok(Ended::Revoked));
+    }
+    let stats = grants.stats();
+    assert_eq!((stats.allocated, stats.in_use, stats.renewed, stats.kept), (0, 0, 0, 0));
+    let error = slice.grant(&pair.a.qp, PeerAccess::READ).expect_err("no window");
+    assert_eq!(error.reason, no_memory);
+    faults.stop();
+    let grant = slice.grant(&pair.a.qp, PeerAccess::READ).expect("granted");
+    let ended = grant.revoke().wait_polling(&pair.a.cq, LONG, |_| ());
+    assert_eq!(ended, Ok(Ended::Revoked));
+    drop(slice);
+    leaks.finish();
 }
 
 #[test]
@@ -86,7 +117,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn a_waiter_that_gives_up_leaves_the_queue() {
     let (client, _server) = pair();
-    client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
+    let _grants = client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
     let slice = client.memory(64);
     let first = slice.grant(&client.qp, CHANGES).expect("one");
     let mut waiting = Box::pin(slice.prepare_grant_async(&client.qp, CHANGES));

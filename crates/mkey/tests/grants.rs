@@ -114,7 +114,7 @@ fn nbs_6542_no_key_comes_round() {
 #[test]
 fn pyverbs_1777_bind_returns_the_new_key() {
     let (client, server) = pair();
-    client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
+    let _grants = client.pd.set_grants(GrantOptions::default().max(1)).expect("pool");
     let slice = client.memory(64);
     let first = slice.grant(&client.qp, CHANGES).expect("grant");
     let old = first.remote_key();

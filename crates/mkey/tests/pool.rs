@@ -1,42 +1,16 @@
 //! The pool over a device: what is registered when, and what its blocks are good for.
 
+mod common;
+
+use common::allocations::{self, Counting};
 use mkey::{
     Access, Completion, Cq, Device, Mr, PageKind, Pd, Pool, PoolError, PoolOptions, Qp, Reason,
     Region, Request, Slice, SoftOptions, WcStatus, Work,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-
-/// The system's allocator, which counts what each thread asks of it.
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that is ending counts no more.
-    let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
-}
-
-// SAFETY: everything is passed on.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -71,11 +45,15 @@ fn promise_7_nothing_is_registered_or_allocated_on_the_data_path() {
         for _ in 0..20 {
             round(len);
         }
-        let before = CALLS.get();
+        let before = allocations::of_this_thread();
         for _ in 0..100 {
             round(len);
         }
-        assert_eq!(CALLS.get() - before, 0, "allocations with blocks of {len} bytes");
+        assert_eq!(
+            allocations::of_this_thread() - before,
+            0,
+            "allocations with blocks of {len} bytes"
+        );
     }
     assert_eq!(device.stats().registrations, 1);
     assert!(pool.stats().fast_allocations > 6000);
@@ -95,7 +73,7 @@ fn promise_7_the_rung_and_the_reasons_are_told() {
     // Each larger kind says why it does not serve.
     let larger = PageKind::LADDER.iter().position(|kind| *kind == slab.page_kind);
     assert_eq!(Some(slab.refused.len()), larger, "{slab:?}");
-    assert_eq!(pool.stats().registered as usize, slab.bytes);
+    assert_eq!(pool.stats().registered_bytes as usize, slab.bytes);
     assert_eq!(device.stats().registered_bytes as usize, slab.bytes);
 }
 
@@ -155,7 +133,7 @@ fn blocks_are_sent_from_and_written_to() {
     assert_eq!(target.slice(..5000).expect("within").to_vec().expect("mapped"), [7; 5000]);
     drop((ours, theirs));
     drop(_first);
-    assert_eq!(pool.stats().in_use, 0);
+    assert_eq!(pool.stats().in_use_bytes, 0);
 }
 
 #[test]

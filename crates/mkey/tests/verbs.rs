@@ -1,37 +1,15 @@
 //! The objects of the verbs, kept alive by what stands on them.
 
+mod peers;
+
 use mkey::{
-    Completion, Cq, Device, Mr, Pd, Qp, QpState, Reason, Recv, Region, SharedMemory, SoftOptions,
-    WcOpcode, WcStatus, Work,
+    Completion, Device, Mr, QpState, Reason, Recv, Region, SharedMemory, WcOpcode, WcStatus, Work,
 };
+use peers::{Side, pair};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
-
-struct Side {
-    qp: Qp,
-    cq: Cq,
-    pd: Pd,
-}
-
-fn pair() -> (Side, Side) {
-    let device = Device::soft(SoftOptions::default()).expect("a software RNIC");
-    let side = || {
-        let pd = Pd::new(&device).expect("pd");
-        let cq = Cq::new(&device, 512).expect("cq");
-        let qp = Qp::builder(&pd, &cq).create().expect("qp");
-        Side { qp, cq, pd }
-    };
-    let (a, b) = (side(), side());
-    a.qp.connect(&b.qp.endpoint()).expect("connect");
-    b.qp.connect(&a.qp.endpoint()).expect("connect");
-    (a, b)
-}
-
-fn one(cq: &Cq) -> Completion {
-    let mut into = [Completion::BLANK];
-    assert_eq!(cq.wait(&mut into, Duration::from_secs(10)), Ok(1));
-    into[0]
-}
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn a_peer_writes_and_reads_by_a_remote_key() {
@@ -43,7 +21,7 @@ fn a_peer_writes_and_reads_by_a_remote_key() {
     let key = target.remote_key(8..64).expect("exposed");
     let from = [source.slice(0..5).expect("within")];
     a.qp.post(&[Work::write(&from, key).id(7)]).expect("posted");
-    let done = one(&a.cq);
+    let done = a.one();
     assert_eq!((done.wr_id, done.status, done.opcode), (7, WcStatus::Success, WcOpcode::RdmaWrite));
     let mut bytes = [0; 5];
     target.whole().read(8, &mut bytes).expect("within");
@@ -51,7 +29,7 @@ fn a_peer_writes_and_reads_by_a_remote_key() {
 
     let into = [source.slice(100..105).expect("within")];
     a.qp.post(&[Work::read(&into, key).id(8)]).expect("posted");
-    assert_eq!(one(&a.cq).status, WcStatus::Success);
+    assert_eq!(a.one().status, WcStatus::Success);
     assert_eq!(into[0].to_vec().expect("mapped"), b"hello");
 }
 
@@ -65,7 +43,7 @@ fn promise_4_posted_work_keeps_its_memory_until_the_completion_is_seen() {
     drop(mr);
     assert_eq!(device.stats().registered_bytes, before + 8192, "a receive is posted with it");
     a.qp.post(&[Work::send_inline(b"ping").id(1)]).expect("posted");
-    let got = one(&b.cq);
+    let got = b.one();
     assert_eq!((got.wr_id, got.byte_len, got.opcode), (3, 4, WcOpcode::Recv));
     assert_eq!(device.stats().registered_bytes, before);
 }
@@ -152,7 +130,7 @@ fn a_chain_that_is_refused_half_way_keeps_only_what_was_posted() {
     let error = a.qp.post(&chain).expect_err("the second is too long");
     assert_eq!(error.posted, 1);
     assert!(matches!(error.error.reason, Reason::OutOfRange { length: 17, .. }), "{error:?}");
-    assert_eq!(one(&a.cq).wr_id, 1);
+    assert_eq!(a.one().wr_id, 1);
     let mut none = [Completion::BLANK];
     assert_eq!(a.cq.poll(&mut none), Ok(0));
 }
@@ -167,7 +145,90 @@ fn flushed_work_comes_back_under_its_own_ids() {
     a.qp.fail().expect("to ERR");
     assert_eq!(a.qp.query().expect("query").state, QpState::Err);
     for id in 10..13 {
-        let flushed = one(&a.cq);
+        let flushed = a.one();
         assert_eq!((flushed.wr_id, flushed.status), (id, WcStatus::WrFlushErr));
     }
+}
+
+#[test]
+fn promise_3_only_an_exposed_slice_has_a_remote_key() {
+    let (a, b) = pair();
+    let local = Mr::new(&b.pd, Region::new(4096).expect("memory")).expect("mr");
+    let refused = local.whole().remote_key().expect_err("local-only");
+    assert!(matches!(refused.reason, Reason::RightMissing { .. }), "{refused:?}");
+    let exposed = Mr::builder(&b.pd).remote_write();
+    let exposed = exposed.register(Region::new(4096).expect("memory")).expect("mr");
+    let slice = exposed.slice(64..96).expect("within");
+    let key = slice.remote_key().expect("exposed");
+    assert_eq!(Ok(key), exposed.remote_key(64..96));
+    a.qp.post(&[Work::write_inline(b"here", key).id(1)]).expect("posted");
+    assert_eq!(a.one().status, WcStatus::Success);
+    assert_eq!(slice.to_vec().expect("mapped").get(..4), Some(&b"here"[..]));
+}
+
+#[test]
+fn a_pair_that_failed_is_connected_again() {
+    let (a, b) = pair();
+    a.qp.post(&[Work::send_inline(b"lost").id(1)]).expect("posted");
+    a.qp.fail().expect("to ERR");
+    b.qp.fail().expect("to ERR");
+    a.qp.connect(&b.qp.endpoint()).expect("connect");
+    b.qp.connect(&a.qp.endpoint()).expect("connect");
+    let mr = Mr::new(&b.pd, Region::new(4096).expect("memory")).expect("mr");
+    b.qp.post_recv(&[Recv::new(&[mr.whole()]).id(2)]).expect("posted");
+    a.qp.post(&[Work::send_inline(b"again").id(3)]).expect("posted");
+    assert_eq!((b.one().byte_len, a.one().wr_id), (5, 3));
+}
+
+/// Memory that looks, when it goes, whether it is registered.
+#[derive(Debug)]
+struct Watched {
+    region: Region,
+    device: Device,
+    registered: Arc<AtomicU64>,
+}
+
+// SAFETY: the region's own promise; it is given away to nobody.
+unsafe impl mkey::Memory for Watched {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        mkey::Memory::range(&self.region)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.registered.store(self.device.stats().registered_bytes, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn promise_1_deregistration_comes_before_unmapping() {
+    let (a, b) = pair();
+    let (device, registered) = (a.pd.device().clone(), Arc::new(AtomicU64::new(u64::MAX)));
+    let region = Region::new(4096).expect("memory");
+    let watched = Watched { region, device: device.clone(), registered: registered.clone() };
+    let mr = Mr::new(&a.pd, watched).expect("mr");
+    b.expects(1);
+    let others = device.stats().registered_bytes - 4096;
+    let slice = mr.slice(..8).expect("within");
+    a.qp.post(&[Work::send(&slice)]).expect("posted");
+    drop((mr, slice));
+    assert_eq!(registered.load(Ordering::SeqCst), u64::MAX, "posted work keeps it");
+    assert_eq!(a.one().status, WcStatus::Success);
+    assert_eq!(registered.load(Ordering::SeqCst), others, "gone, and deregistered by then");
+}
+
+#[test]
+fn promise_1_a_forgotten_handle_leaks_registration_and_memory_together() {
+    let (a, _b) = pair();
+    let device = a.pd.device().clone();
+    let memory: Arc<dyn mkey::Memory> = Arc::new(Region::new(4096).expect("memory"));
+    let weak = Arc::downgrade(&memory);
+    let forgotten = ManuallyDrop::new(Mr::builder(&a.pd).register_shared(memory).expect("mr"));
+    drop(a);
+    assert_eq!(device.stats().registered_bytes, 4096);
+    assert!(weak.upgrade().is_some(), "still registered, so still mapped");
+    drop(ManuallyDrop::into_inner(forgotten));
+    assert_eq!(device.stats().registered_bytes, 0);
+    assert!(weak.upgrade().is_none());
 }

@@ -2,7 +2,7 @@
 //!
 //! Peers and this process write an [`Arena`] at the same time, so it lends no references: bytes
 //! move by raw copies whose ranges are checked here.
-#![allow(unsafe_code)] // The one file of this crate that does; each block says why it holds.
+#![allow(unsafe_code)] // Memory is touched by address, in this file only; each block says why it holds.
 
 use super::error::{Result, RowError};
 use mkey_core::address::HostAddr;
@@ -11,6 +11,8 @@ use mkey_core::rights::Rights;
 use mkey_os::error::OsError;
 use mkey_os::mapping::{Mapping, PageKind};
 use std::borrow::Borrow;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Mapped memory.
 #[derive(Debug)]
@@ -108,6 +110,58 @@ impl Arena {
         Ok(())
     }
 
+    /// The word of 8 bytes at `offset`, in the CPU's byte order.
+    ///
+    /// # Errors
+    /// `Outside` for an offset that is not in the arena or not a multiple of 8.
+    #[inline]
+    pub fn word(&self, offset: u64) -> Result<u64> {
+        self.check_word(offset)?;
+        // SAFETY: within the live mapping, which begins at a page, and aligned (checked above);
+        // read as volatile because others write it too.
+        Ok(unsafe { self.mapping.as_ptr().add(offset as usize).cast::<u64>().read_volatile() })
+    }
+
+    /// Sets the word of 8 bytes at `offset`.
+    ///
+    /// # Errors
+    /// As [`Arena::word`].
+    #[inline]
+    pub fn set_word(&self, offset: u64, value: u64) -> Result<()> {
+        self.check_word(offset)?;
+        // SAFETY: as `word`; the mapping is writable.
+        unsafe { self.mapping.as_ptr().add(offset as usize).cast::<u64>().write_volatile(value) };
+        Ok(())
+    }
+
+    fn check_word(&self, offset: u64) -> Result<()> {
+        if offset.is_multiple_of(8) {
+            self.check(offset, 8)
+        } else {
+            Err(RowError::Outside { offset, length: 8, bytes: self.bytes() })
+        }
+    }
+
+    /// A registration of `length` bytes from `offset` by the cache.
+    ///
+    /// # Errors
+    /// As the device refuses; `Outside` for a range that is not in the arena.
+    pub fn cached(
+        self: &Arc<Self>,
+        cache: &mkey::Cache,
+        offset: u64,
+        length: u64,
+        access: mkey::Access,
+    ) -> Result<Kept> {
+        self.check(offset, length)?;
+        let start = self.mapping.as_ptr().wrapping_add(offset as usize);
+        // SAFETY: the bytes and the pages around them are in the mapping, which `Kept` and whoever
+        // has the cache keep: no reference to its bytes is ever made, and the cache is told before
+        // it is unmapped, or hears of it.
+        let cached = unsafe { cache.get(start, length as usize, access) }?;
+        Ok(Kept { cached, _arena: self.clone() })
+    }
+
     /// Sets every byte.
     pub fn fill(&self, value: u8) {
         // SAFETY: the whole of the live mapping, which is writable.
@@ -121,6 +175,30 @@ impl Arena {
         } else {
             Err(RowError::Outside { offset, length, bytes })
         }
+    }
+}
+
+// SAFETY: a mapping is unmapped when dropped only, anonymous memory is initialised, and no reference
+// to its bytes is ever made.
+unsafe impl mkey::Memory for Arena {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        // A mapping is never at address 0.
+        let start = NonNull::new(self.mapping.as_ptr()).unwrap_or(NonNull::dangling());
+        (start, self.mapping.len())
+    }
+}
+
+/// A registration by the cache, with the arena that it is of.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    cached: mkey::Cached,
+    _arena: Arc<Arena>,
+}
+
+impl Kept {
+    /// The bytes registered, as work requests name them.
+    pub fn slice(&self) -> mkey::Slice {
+        self.cached.slice()
     }
 }
 

@@ -1,14 +1,20 @@
 //! The arguments of `mkey bench`.
 
+use super::registration::args::RegistrationArgs;
+use super::sizes::parse_bytes;
+use super::storage::args::StorageArgs;
+use super::tensor::args::TensorArgs;
 use crate::device;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use mkey_soft::PinMode;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to measure, how long, and where the figures go.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   mkey bench                      the tables
   sudo mkey bench                 the same with huge pages reserved for the while
   mkey bench --command-cost 16us  add a declared firmware command to each registration
@@ -16,8 +22,17 @@ use std::time::Duration;
   mkey bench --csv - > run.csv    one line a row, nothing else on standard output
   mkey bench --device mlx5_0      a device of this machine
   mkey bench --memory 64MiB --time 5s  a quick look
-  mkey bench | less -S            on a terminal of less than 120 columns")]
+  mkey bench --html run.html      the tables, and a page with plots to show
+  mkey bench registration         what registering costs by size and page
+  mkey bench storage --bs 4k,128k what a storage target's I/O costs, in fio's words
+  mkey bench tensor               what registering large buffers costs that are pushed to a peer
+  mkey bench | less -S            on a terminal of less than 120 columns"
+)]
 pub struct BenchArgs {
+    /// Something else to measure
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+
     /// The device to measure; `mkey devices` lists them
     #[arg(long, value_name = "NAME", default_value = device::SOFTWARE)]
     pub device: String,
@@ -51,6 +66,34 @@ pub struct BenchArgs {
     /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+
+    /// Write a page with tables and plots to FILE
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What else can be measured.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure what registering and deregistering cost, by size and page
+    ///
+    /// A sweep over sizes on each kind of page, with the device's own terms where it can tell
+    /// them, and with --stages the kernel's. Huge pages are reserved where the user may, and given
+    /// back at the end, also after Ctrl-C.
+    Registration(Box<RegistrationArgs>),
+    /// Measure what a storage target's I/O costs by each strategy, in fio's words
+    ///
+    /// An initiator asks, a target moves the data by RDMA between its disk in memory and the
+    /// initiator's buffer, both in this process, over the software RNIC unless `--device` names
+    /// another: no NIC is needed and no figure is that of a NIC that was not measured. Every I/O is checked.
+    Storage(Box<StorageArgs>),
+    /// Measure the share of registration when large buffers are pushed again and again
+    ///
+    /// Buffers are pushed to a peer by RDMA WRITE, cold and warm, both in this process, over
+    /// the software RNIC unless `--device` names another: no NIC is needed and no figure is that of
+    /// a NIC that was not measured. Huge pages are reserved where
+    /// the user may, and given back at the end, also after Ctrl-C.
+    Tensor(Box<TensorArgs>),
 }
 
 /// How pages of registered memory are held in place.
@@ -89,14 +132,20 @@ impl Pin {
 const LEAST_MEMORY: u64 = 2 << 20;
 
 fn parse_size(text: &str) -> Result<u64, String> {
-    let bytes = text.parse::<bytesize::ByteSize>()?.as_u64();
-    match bytes {
-        LEAST_MEMORY.. if bytes <= 1 << 40 => Ok(bytes),
+    match parse_bytes(text)? {
+        bytes @ LEAST_MEMORY.. if bytes <= 1 << 40 => Ok(bytes),
         _ => Err("between 2MiB and 1TiB, please".to_owned()),
     }
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+/// The values asked for, each once, in the order of their declaration; all if none was.
+pub(crate) fn chosen<T: ValueEnum + PartialEq>(asked: &[T]) -> Vec<T> {
+    let is_asked = |value: &&T| asked.is_empty() || asked.contains(value);
+    T::value_variants().iter().filter(is_asked).cloned().collect()
+}
+
+/// The time of a measurement.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < Duration::from_millis(100) || time > Duration::from_secs(24 * 3600) {
         return Err("between 100ms and 1day, please".to_owned());
@@ -104,7 +153,8 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-fn parse_cost(text: &str) -> Result<Duration, String> {
+/// The declared time of a device command.
+pub(crate) fn parse_cost(text: &str) -> Result<Duration, String> {
     let cost = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // The row that registers for each I/O takes two commands for each of 128 I/Os, several times:
     // with much more than this the bench would take minutes, whatever its time is.

@@ -26,6 +26,7 @@ pub fn beside(report: &Report) -> Vec<Claim> {
     };
     let map = |id: &str| row(id).and_then(|f| f.map).map(|map| time(map.median_ns));
     let or_not = |text: Option<String>| text.unwrap_or_else(|| "not measured".to_owned());
+    let mkeys = report.device.is_mkeys();
     let claim = |claim: &str, measured: String, why: &str| Claim {
         claim: claim.to_owned(),
         measured,
@@ -37,22 +38,33 @@ pub fn beside(report: &Report) -> Vec<Claim> {
             registered("mr-4k"),
             &format!(
                 "185 us would be 0.7 ns for each of 262,144 pages, each of which has to be looked \
-                 up, counted and pinned{}. A NIC's table comes on top.",
-                suffices("mr-4k", 185e3)
+                 up, counted and pinned{}. A NIC's table {}.",
+                suffices("mr-4k", 185e3),
+                if report.device.software { "comes on top" } else { "is in it" }
             ),
         ),
         claim(
             "1 GiB on 2 MiB pages registers in 12.6 us",
             registered("mr-2m"),
-            "Pinning 512 huge pages is quick, and the software RNIC's table is one entry; a NIC \
-             adds firmware commands and a table entry a page (see --command-cost).",
+            if mkeys {
+                "Pinning 512 huge pages is quick, and the software RNIC's table is one entry; a NIC \
+                 adds firmware commands and a table entry a page (see --command-cost)."
+            } else {
+                "Pinning 512 huge pages is quick; the rest is the driver's, and on a NIC firmware \
+                 commands. bench registration --stages tells them apart."
+            },
         ),
         claim(
             "FRWR (another name of FRMR) maps in 250 ns",
             format!("{} (REG_MR of one entry + LOCAL_INV)", or_not(map("frmr-pool"))),
-            "Here both are function calls that write a table in memory; on a NIC they are work \
-             requests that it fetches and executes. From user space there is no REG_MR of pages: \
-             mlx5's UMR lists lkeys of memory registered before.",
+            if mkeys {
+                "Here both are function calls that write a table in memory; on a NIC they are work \
+                 requests that it fetches and executes. From user space there is no REG_MR of \
+                 pages: mlx5's UMR lists lkeys of memory registered before."
+            } else {
+                "From user space there is no REG_MR of pages: mlx5's UMR lists lkeys of memory \
+                 registered before, and other devices have nothing of the kind."
+            },
         ),
         claim(
             "an ODP page fault costs 1.5 us",
@@ -62,8 +74,12 @@ pub fn beside(report: &Report) -> Vec<Claim> {
                 }
                 (fault, _) => or_not(fault),
             },
-            "Here the fault is the kernel's, taken on this CPU. A NIC's fault stalls the queue \
-             pair, interrupts the host and writes the NIC's table: not measured here.",
+            if report.device.software {
+                "Here the fault is the kernel's, taken on this CPU. A NIC's fault stalls the queue \
+                 pair, interrupts the host and writes the NIC's table: not measured here."
+            } else {
+                "The fault stalls the queue pair, interrupts the host and writes the NIC's table."
+            },
         ),
     ]
 }
@@ -72,6 +88,21 @@ pub fn beside(report: &Report) -> Vec<Claim> {
 mod tests {
     use super::*;
     use crate::bench::sample;
+
+    #[test]
+    fn what_is_mkeys_own_is_not_said_of_another_device() {
+        let mut report = sample::report();
+        for software in [true, false] {
+            report.device.name = "other0".to_owned();
+            report.device.software = software;
+            for claim in beside(&report) {
+                for word in ["the software RNIC", "--command-cost", "function calls"] {
+                    assert!(!claim.why.contains(word), "{claim:?}");
+                }
+            }
+        }
+        assert!(beside(&report)[0].why.ends_with("A NIC's table is in it."));
+    }
 
     #[test]
     fn figures_stand_beside_the_claims() {

@@ -40,6 +40,18 @@ pub enum RowError {
         /// The I/O's offset in the working set.
         offset: u64,
     },
+    /// The two ends do not understand each other: a fault of this program.
+    #[error("the two ends do not agree: {0}")]
+    Protocol(&'static str),
+    /// A thread that does I/O could not be started, or has gone.
+    #[error("a job's thread: {0}")]
+    Thread(String),
+    /// The cache gave no registration.
+    #[error("{0}")]
+    Cache(#[from] mkey::CacheError),
+    /// The pool gave no memory.
+    #[error("{0}")]
+    Pool(#[from] mkey::PoolError),
     /// An offset outside the memory it counts in: a fault of this program.
     #[error("offset {offset} + {length} is outside of {bytes} bytes")]
     Outside {

@@ -1,6 +1,6 @@
 //! A report for programs: JSON with everything, CSV with one line a row.
 
-use super::report::{Outcome, Report, Row, Summary};
+use super::report::{Report, Row, Summary};
 use crate::exit::End;
 use serde::Serialize;
 use std::fs;
@@ -31,10 +31,22 @@ pub fn is_stdout(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`End::Failed`] if it can not be represented.
-pub fn json(report: &Report) -> Result<Vec<u8>, End> {
+pub fn json(report: &impl Serialize) -> Result<Vec<u8>, End> {
     let mut text = serde_json::to_vec_pretty(report).map_err(End::failed)?;
     text.push(b'\n');
     Ok(text)
+}
+
+/// Rows as CSV, below a head line with the names of their fields.
+///
+/// # Errors
+/// [`End::Failed`] if a row can not be represented.
+pub fn lines(rows: impl Iterator<Item = impl Serialize>) -> Result<Vec<u8>, End> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row).map_err(End::failed)?;
+    }
+    writer.into_inner().map_err(End::failed)
 }
 
 /// One line of the CSV form; an empty field is "there is no such figure". Nanoseconds.
@@ -81,10 +93,7 @@ impl<'a> Flat<'a> {
         let map = figures.and_then(|f| f.map);
         let bandwidth = figures.and_then(|f| f.bandwidth);
         let median = |summary: Option<Summary>| summary.map(|s| s.median_ns);
-        let missing = match &row.outcome {
-            Outcome::NotMeasured(missing) => Some(missing),
-            Outcome::Measured(_) => None,
-        };
+        let missing = row.outcome.missing();
         Self {
             id: &row.id,
             strategy: &row.strategy,
@@ -125,13 +134,9 @@ impl<'a> Flat<'a> {
 /// The rows as CSV with a head line.
 ///
 /// # Errors
-/// [`End::Failed`] if a row can not be represented.
+/// As [`lines`].
 pub fn csv(report: &Report) -> Result<Vec<u8>, End> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in &report.rows {
-        writer.serialize(Flat::new(report, row)).map_err(End::failed)?;
-    }
-    writer.into_inner().map_err(End::failed)
+    lines(report.rows.iter().map(|row| Flat::new(report, row)))
 }
 
 #[cfg(test)]

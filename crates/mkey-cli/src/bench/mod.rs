@@ -1,17 +1,20 @@
 //! `mkey bench`: what each registration strategy costs on this machine.
 //!
-//! * [`args`]: what is asked. [`memory`]: how much fits. [`mend`]: what is not allowed here, and
-//!   the command that would allow it.
-//! * [`measure`]: samples, batches, budgets. [`arena`]: memory; [`link`]: the two queue pairs;
-//!   [`rows`]: one strategy each.
+//! * [`args`]: what is asked, [`sizes`] in what words. [`memory`]: how much fits. [`mend`]: what is
+//!   not allowed here, and the command that would allow it.
+//! * [`measure`]: samples, batches, budgets. [`arena`]: memory, [`populate`] brings it in; [`link`]:
+//!   the two queue pairs; [`rows`]: one strategy each.
 //! * [`report`]: the figures; [`mechanisms`] and [`claims`] are made from them. [`text`] and
-//!   [`table`] print them, [`export`] writes JSON and CSV.
+//!   [`table`] print them, [`export`] writes JSON and CSV; [`facts`]: what they were taken on.
+//! * [`registration`]: `mkey bench registration`.
+//! * [`storage`]: `mkey bench storage`; [`tensor`]: `mkey bench tensor`.
 
 pub mod arena;
 pub mod args;
 pub mod claims;
 pub mod error;
 pub mod export;
+pub mod facts;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod link;
@@ -20,27 +23,34 @@ pub mod mechanisms;
 pub mod memory;
 pub mod mend;
 pub mod plan;
+pub mod populate;
 pub mod progress;
+pub mod registration;
 pub mod report;
 pub mod rows;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod sizes;
 pub mod stop;
+pub mod storage;
 pub mod table;
+pub mod tensor;
 pub mod text;
 pub mod units;
 
 use crate::device;
 use crate::exit::End;
+use crate::html;
 use arena::Arena;
 use args::BenchArgs;
 use error::RowError;
 use mkey_core::data_plane::DataPlane;
 use mkey_os::mapping::PageKind;
-use report::{DeviceFacts, IoShape, Machine, MemoryFacts, Missing, Report};
+use report::{IoShape, MemoryFacts, Missing, Report};
+use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Bytes of one I/O.
@@ -54,18 +64,22 @@ const WORKING_SET: u64 = 8 << 20;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &BenchArgs) -> Result<(), End> {
-    check_outputs(args)?;
+    match &args.command {
+        Some(args::BenchCommand::Registration(args)) => registration::run(args),
+        Some(args::BenchCommand::Storage(args)) => storage::run(args),
+        Some(args::BenchCommand::Tensor(args)) => tensor::run(args),
+        None => strategies(args),
+    }
+}
+
+/// The bench without a further word.
+fn strategies(args: &BenchArgs) -> Result<(), End> {
+    check_outputs(&args.json, &args.csv)?;
+    html::check(&args.html)?;
     let report = if args.device == device::SOFTWARE { software(args)? } else { real(args)? };
-    let to_stdout = |path: &std::path::PathBuf| export::is_stdout(path);
-    if let Some(path) = &args.json {
-        export::write(path, &export::json(&report)?)?;
-    }
-    if let Some(path) = &args.csv {
-        export::write(path, &export::csv(&report)?)?;
-    }
-    if !args.json.as_ref().is_some_and(to_stdout) && !args.csv.as_ref().is_some_and(to_stdout) {
-        crate::cli::print(text::report(&report).as_bytes())?;
-    }
+    let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
+    html::write(&args.html, || html::bench::page(&report))?;
+    output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
     if report.rows.iter().all(|row| row.figures().is_none()) {
         return Err(End::failed("not one row could be measured"));
     }
@@ -76,7 +90,7 @@ pub fn run(args: &BenchArgs) -> Result<(), End> {
 fn software(args: &BenchArgs) -> Result<Report, End> {
     let stop = stop::Stop::on_signals().map_err(End::failed)?;
     let pin = args.pin.unwrap_or(args::Pin::Kernel);
-    let device = device::open_software(pin.mode(), args.command_cost).map_err(End::failed)?;
+    let device = device::open_software(pin.mode(), args.command_cost, true).map_err(End::failed)?;
     let mut report = measure_device(args, &*device, &stop).map_err(ended)?;
     // What was asked for may have been refused: known only after the registrations.
     device.pin_mode().name().clone_into(&mut report.device.pin);
@@ -85,28 +99,42 @@ fn software(args: &BenchArgs) -> Result<Report, End> {
 
 /// Measures a real device.
 fn real(args: &BenchArgs) -> Result<Report, End> {
-    if args.pin.is_some() || !args.command_cost.is_zero() {
-        let software = device::SOFTWARE;
-        return Err(End::Usage(format!("--pin and --command-cost are for {software} only")));
-    }
-    let device = device::open_real(&args.device).map_err(|error| {
-        End::Usage(format!("no device {:?}: {error}; there are:\n{}", args.device, device::list()))
-    })?;
+    let device = device::open_measured(&args.device, args.pin, args.command_cost)?;
     let stop = stop::Stop::on_signals().map_err(End::failed)?;
     measure_device(args, &*device, &stop).map_err(ended)
 }
 
 /// How a measurement that was not done ends the run.
-fn ended(error: RowError) -> End {
+pub(crate) fn ended(error: RowError) -> End {
     match error {
         RowError::Stopped(signal) => End::Signal(signal),
         error => End::failed(error),
     }
 }
 
+/// Writes what was asked for: JSON, CSV, and the tables unless one of these is standard output.
+pub(crate) fn output(
+    json: &Option<PathBuf>,
+    csv: &Option<PathBuf>,
+    report: &impl Serialize,
+    lines: Option<Vec<u8>>,
+    tables: impl FnOnce() -> String,
+) -> Result<(), End> {
+    if let Some(path) = json {
+        export::write(path, &export::json(report)?)?;
+    }
+    if let Some((path, lines)) = csv.as_ref().zip(lines) {
+        export::write(path, &lines)?;
+    }
+    if [json, csv].into_iter().flatten().any(|path| export::is_stdout(path)) {
+        return Ok(());
+    }
+    crate::cli::print(tables().as_bytes())
+}
+
 /// Refuses what could not be written after the measurement.
-fn check_outputs(args: &BenchArgs) -> Result<(), End> {
-    let outputs = [&args.json, &args.csv].into_iter().flatten();
+pub(crate) fn check_outputs(json: &Option<PathBuf>, csv: &Option<PathBuf>) -> Result<(), End> {
+    let outputs = [json, csv].into_iter().flatten();
     let (to_stdout, files): (Vec<_>, Vec<_>) = outputs.partition(|path| export::is_stdout(path));
     if to_stdout.len() > 1 {
         return Err(End::Usage("only one of --json and --csv can be standard output".to_owned()));
@@ -119,7 +147,7 @@ fn check_outputs(args: &BenchArgs) -> Result<(), End> {
 
 /// Whether a file could be written. One that is there stays as it is, and none is left behind: an
 /// interrupted run has no report.
-fn check_output(path: &Path) -> io::Result<()> {
+pub(crate) fn check_output(path: &Path) -> io::Result<()> {
     match OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         opened => return opened.map(drop),
@@ -169,27 +197,13 @@ fn measure_device<D: DataPlane>(
     let rows = plan::measure(&context, &options);
     progress.finish();
     let rows = rows?;
-    let capabilities = device.capabilities();
     let mut missing = fit.limits;
     missing.extend(fit.unpinnable);
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
-        device: DeviceFacts {
-            name: device.name().to_owned(),
-            driver: capabilities.driver.clone(),
-            software: capabilities.software,
-            // The kernel pins for a real device.
-            pin: args.pin.unwrap_or(args::Pin::Kernel).name().to_owned(),
-            pin_asked: args.pin.unwrap_or(args::Pin::Kernel).name().to_owned(),
-            notes: device.notes(),
-        },
-        machine: Machine {
-            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            cpu: cpu_model(),
-            cores,
-            clock_ns: measure::nanoseconds(clock),
-        },
+        device: facts::device(device, args.pin),
+        machine: facts::machine(clock),
         memory: MemoryFacts { asked: args.memory, bytes: fit.bytes },
         io,
         command_cost_ns: measure::nanoseconds(args.command_cost),
@@ -210,12 +224,6 @@ fn warn(out: &mut impl Write, asked: u64, limit: &Missing) {
     let command = limit.command.as_ref().map_or(String::new(), |command| format!("\n  {command}"));
     // If standard error is closed there is nobody to tell; the report says it again.
     let _ = writeln!(out, "mkey: {} asked for: {}{command}", units::size(asked), limit.what);
-}
-
-fn cpu_model() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -116,7 +116,10 @@ pub fn measure<D: DataPlane>(context: &Context<'_, D>, options: &Options) -> Res
 }
 
 /// Reserves the pages of `kind` that are missing for `bytes`; `None`: there are enough.
-fn reserve(bytes: u64, kind: PageKind) -> std::result::Result<Option<Reservation>, Missing> {
+///
+/// # Errors
+/// Why they can not be had, and the command that would mend it.
+pub fn reserve(bytes: u64, kind: PageKind) -> std::result::Result<Option<Reservation>, Missing> {
     let needed = bytes.div_ceil(kind.size() as u64);
     if bytes < kind.size() as u64 {
         return Ok(None);

@@ -53,6 +53,13 @@ pub struct DeviceFacts {
     pub notes: Vec<String>,
 }
 
+impl DeviceFacts {
+    /// Whether it is the software RNIC of this process, which is known to the last detail.
+    pub fn is_mkeys(&self) -> bool {
+        self.name == crate::device::SOFTWARE
+    }
+}
+
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -104,9 +111,9 @@ pub struct Row {
 /// What became of a row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum Outcome<F = Figures> {
     /// Measured.
-    Measured(Box<Figures>),
+    Measured(Box<F>),
     /// Not measured.
     NotMeasured(Missing),
 }
@@ -214,6 +221,24 @@ pub struct Missing {
     pub command: Option<String>,
 }
 
+impl<F> Outcome<F> {
+    /// The figures, if it was measured.
+    pub fn figures(&self) -> Option<&F> {
+        match self {
+            Self::Measured(figures) => Some(figures),
+            Self::NotMeasured(_) => None,
+        }
+    }
+
+    /// Why it was not measured, if so.
+    pub fn missing(&self) -> Option<&Missing> {
+        match self {
+            Self::Measured(_) => None,
+            Self::NotMeasured(missing) => Some(missing),
+        }
+    }
+}
+
 impl Missing {
     /// With the command that would allow it.
     pub fn with(what: impl Into<String>, command: impl Into<String>) -> Self {
@@ -236,9 +261,6 @@ impl Report {
 impl Row {
     /// The figures, if it was measured.
     pub fn figures(&self) -> Option<&Figures> {
-        match &self.outcome {
-            Outcome::Measured(figures) => Some(figures),
-            Outcome::NotMeasured(_) => None,
-        }
+        self.outcome.figures()
     }
 }

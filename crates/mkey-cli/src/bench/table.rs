@@ -1,5 +1,6 @@
 //! Tables of text: columns two blanks apart, a line under the head, long texts wrapped.
 
+use super::report::Missing;
 use std::fmt::Write;
 
 /// How a column's cells stand.
@@ -19,6 +20,14 @@ pub enum Line {
     /// Cells of the first columns, then a text over all others; a second text stands below it on
     /// one line, however long, to be copied.
     Text(Vec<String>, String, Option<String>),
+}
+
+impl Line {
+    /// A row that was not measured, after its names.
+    pub fn not_measured(names: Vec<String>, missing: &Missing) -> Self {
+        let why = format!("not measured: {}", missing.what);
+        Self::Text(names, why, missing.command.clone())
+    }
 }
 
 /// The width that texts are wrapped to.

@@ -1,6 +1,6 @@
 //! A report as text for people.
 
-use super::report::{Figures, Outcome, Report, Row, Summary};
+use super::report::{DeviceFacts, Figures, Machine, Missing, Outcome, Report, Row, Summary};
 use super::table::{Line, Side, WIDTH, render};
 use super::units::{count, rate, size, time};
 use std::fmt::Write;
@@ -10,7 +10,8 @@ const NONE: &str = "-";
 /// The whole report.
 pub fn report(report: &Report) -> String {
     let mut out = String::new();
-    head(&mut out, report);
+    head(&mut out, "bench", &report.device, &report.machine, report.seconds);
+    less_memory(&mut out, report);
     let _ = writeln!(out, "\n{}", title(report));
     out.push_str(&strategies(report));
     out.push('\n');
@@ -23,50 +24,58 @@ pub fn report(report: &Report) -> String {
     out.push_str(&claims(report));
     if !report.missing.is_empty() || !report.device.notes.is_empty() {
         let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, report);
+        missing(&mut out, &report.missing, &report.device);
     }
     out
 }
 
 /// Whose figures they are; stands at every table.
-fn whose(report: &Report) -> String {
-    let mut text = if report.device.software {
-        format!("figures of the software RNIC {}, not of a NIC", report.device.name)
+pub fn whose(device: &DeviceFacts, command_cost_ns: u64) -> String {
+    let mut text = if device.software {
+        format!("figures of the software RNIC {}, not of a NIC", device.name)
     } else {
-        format!("figures of {} ({})", report.device.name, report.device.driver)
+        format!("figures of {} ({})", device.name, device.driver)
     };
-    if report.command_cost_ns > 0 {
-        let cost = time(report.command_cost_ns as f64);
+    if command_cost_ns > 0 {
+        let cost = time(command_cost_ns as f64);
         let _ = write!(text, "; simulated device command of {cost}");
     }
     text
 }
 
-fn head(out: &mut String, report: &Report) {
-    let machine = &report.machine;
+/// The first lines: what ran, on what.
+pub fn head(
+    out: &mut String,
+    command: &str,
+    device: &DeviceFacts,
+    machine: &Machine,
+    seconds: f64,
+) {
     let cpu = machine.cpu.as_deref().unwrap_or("unknown CPU");
     let cores = match machine.cores {
         1 => "1 core".to_owned(),
         cores => format!("{cores} cores"),
     };
-    let asked = if report.device.pin == report.device.pin_asked {
+    let asked = if device.pin == device.pin_asked {
         String::new()
     } else {
-        format!(" ({} asked)", report.device.pin_asked)
+        format!(" ({} asked)", device.pin_asked)
     };
     let _ = writeln!(
         out,
-        "mkey {} bench: {} ({}), pin {}{asked}; {cpu}, {cores}, Linux {}; {:.0} s",
-        report.mkey,
-        report.device.name,
-        report.device.driver,
-        report.device.pin,
+        "mkey {} {command}: {} ({}), pin {}{asked}; {cpu}, {cores}, Linux {}; {seconds:.0} s",
+        env!("CARGO_PKG_VERSION"),
+        device.name,
+        device.driver,
+        device.pin,
         machine.kernel,
-        report.seconds
     );
-    if !report.device.notes.is_empty() {
+    if !device.notes.is_empty() {
         let _ = writeln!(out, "The device falls back in some way: its notes are at the end.");
     }
+}
+
+fn less_memory(out: &mut String, report: &Report) {
     if report.memory.bytes != report.memory.asked {
         let _ = writeln!(
             out,
@@ -78,7 +87,7 @@ fn head(out: &mut String, report: &Report) {
 }
 
 fn heading(out: &mut String, report: &Report, text: &str) {
-    let _ = writeln!(out, "\n{text}\n({})", whose(report));
+    let _ = writeln!(out, "\n{text}\n({})", whose(&report.device, report.command_cost_ns));
 }
 
 fn title(report: &Report) -> String {
@@ -86,7 +95,7 @@ fn title(report: &Report) -> String {
         "What registration costs: {} registered, I/O of {}\n({})",
         size(report.memory.bytes),
         size(report.io.bytes),
-        whose(report)
+        whose(&report.device, report.command_cost_ns)
     )
 }
 
@@ -102,39 +111,28 @@ fn name_cells(row: &Row) -> Vec<String> {
     vec![row.strategy.clone(), row.page.clone()]
 }
 
-fn strategies(report: &Report) -> String {
+/// The first table: the heads of its columns, two lines each, and the cells of its rows; those of a
+/// row that was not measured end with its name.
+pub fn strategy_rows(report: &Report) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let simulated = report.command_cost_ns > 0;
-    let right = |head| (head, Side::Right, None);
-    let mut columns = vec![
-        ("\nstrategy", Side::Left, None),
-        ("\npage", Side::Left, None),
-        right("register\nprefault"),
-        right("\npin"),
-        right("\ntable"),
-    ];
+    let mut heads = vec!["\nstrategy", "\npage", "register\nprefault", "\npin", "\ntable"];
     if simulated {
-        columns.push(right("\ncommand"));
+        heads.push("\ncommand");
     }
-    columns.extend([
-        right("\ntotal"),
-        right("de-\nregister"),
-        right("map I/O\np50"),
-        right("\np99"),
-        right("of bare\ncopy"),
-        right("CPU\nper I/O"),
+    heads.extend([
+        "\ntotal",
+        "de-\nregister",
+        "map I/O\np50",
+        "\np99",
+        "of bare\ncopy",
+        "CPU\nper I/O",
     ]);
     if simulated {
-        columns.push(("\nmark", Side::Left, None));
+        heads.push("\nmark");
     }
-    let line = |row: &Row| {
+    let cells = |row: &Row| {
         let mut cells = name_cells(row);
-        let figures = match &row.outcome {
-            Outcome::NotMeasured(missing) => {
-                let why = format!("not measured: {}", missing.what);
-                return Line::Text(cells, why, missing.command.clone());
-            }
-            Outcome::Measured(figures) => figures,
-        };
+        let Some(figures) = row.figures() else { return cells };
         let register = figures.register;
         cells.push(median(register.and_then(|r| r.prefault)));
         cells.push(median(register.and_then(|r| r.pin)));
@@ -152,30 +150,54 @@ fn strategies(report: &Report) -> String {
         if simulated {
             cells.push(if row.simulated { "simulated" } else { "" }.to_owned());
         }
-        Line::Cells(cells)
+        cells
     };
-    let lines: Vec<Line> = report.rows.iter().map(line).collect();
+    (heads, report.rows.iter().map(cells).collect())
+}
+
+fn strategies(report: &Report) -> String {
+    let (heads, rows) = strategy_rows(report);
+    let side = |n: usize, head: &str| match (n, head) {
+        (0 | 1, _) | (_, "\nmark") => Side::Left,
+        _ => Side::Right,
+    };
+    let columns: Vec<_> =
+        heads.iter().enumerate().map(|(n, head)| (*head, side(n, head), None)).collect();
+    let line = |(cells, row): (Vec<String>, &Row)| match &row.outcome {
+        Outcome::Measured(_) => Line::Cells(cells),
+        Outcome::NotMeasured(missing) => Line::not_measured(cells, missing),
+    };
+    let lines: Vec<Line> = rows.into_iter().zip(&report.rows).map(line).collect();
     render(&columns, &lines)
 }
 
-/// How to read the first table.
-fn reading(report: &Report) -> String {
+/// How to read the first table, a paragraph each.
+pub fn reading_lines(report: &Report) -> Vec<String> {
     let bare = bare_copies(report);
     let mut texts = vec![
         "register: medians. prefault brings the pages in (the first time warms up and is not \
          counted); pin and table are terms of reg_mr as the device counts them; total is prefault \
-         and reg_mr from call to return. A NIC adds a table entry a page and firmware commands, \
-         which --command-cost declares."
-            .to_owned(),
+         and reg_mr from call to return."
+            .to_owned()
+            + if report.device.is_mkeys() {
+                " A NIC adds a table entry a page and firmware commands, which --command-cost \
+                 declares."
+            } else {
+                " This device does not tell them: bench registration --stages asks the kernel."
+            },
         format!(
             "An I/O is an RDMA WRITE of {} by a peer in the same process, over a working set of \
              {}, {} posted at a time, with all that the strategy needs besides. The bare copy \
              (the C library's) moves the same bytes without a device, in turns with the I/O: {bare}. The \
-             device's copy may be slower, as it stores in ascending order: programs poll the last \
-             byte. CPU counts all threads of the process.",
+             device's copy may be slower{}. CPU counts all threads of the process.",
             size(report.io.bytes),
             size(report.io.working_set),
-            report.io.depth
+            report.io.depth,
+            if report.device.is_mkeys() {
+                ", as it stores in ascending order: programs poll the last byte"
+            } else {
+                ""
+            }
         ),
         "map I/O: what one I/O needs besides its data, there and back:".to_owned(),
     ];
@@ -184,8 +206,12 @@ fn reading(report: &Report) -> String {
             texts.push(format!("  {}: {map_is}", row.strategy));
         }
     }
+    texts
+}
+
+fn reading(report: &Report) -> String {
     let wrap = |text: &String| textwrap::wrap(text, WIDTH).join("\n") + "\n";
-    texts.iter().map(wrap).collect()
+    reading_lines(report).iter().map(wrap).collect()
 }
 
 /// How fast the bare copy was: the median of the rows, and the rows that had a much slower or
@@ -283,20 +309,21 @@ fn claims(report: &Report) -> String {
     render(&columns, &cells.collect::<Vec<_>>())
 }
 
-fn missing(out: &mut String, report: &Report) {
+/// What was not allowed, with the commands that would, and the device's notes.
+pub fn missing(out: &mut String, missing: &[Missing], device: &DeviceFacts) {
     let item = |out: &mut String, text: &str, first: &str| {
         let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent("  ");
         let _ = writeln!(out, "{}", textwrap::fill(text, options));
     };
-    for missing in &report.missing {
+    for missing in missing {
         item(out, &missing.what, "- ");
         if let Some(command) = &missing.command {
             // Not wrapped: it is to be copied.
             let _ = writeln!(out, "    {command}");
         }
     }
-    for note in &report.device.notes {
-        item(out, &format!("{}: {note}", report.device.name), "- ");
+    for note in &device.notes {
+        item(out, &format!("{}: {note}", device.name), "- ");
     }
 }
 

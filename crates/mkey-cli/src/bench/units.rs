@@ -29,6 +29,16 @@ pub fn rate(bytes_per_second: f64) -> String {
     format!("{} GB/s", three_digits(bytes_per_second / 1e9))
 }
 
+/// How often a second as `950`, `12.3k`, `1.23M`: three digits.
+pub fn per_second(rate: f64) -> String {
+    match rate {
+        _ if !rate.is_finite() || rate < 0.0 => "?".to_owned(),
+        0.0..999.5 => format!("{rate:.0}"),
+        999.5..999_500.0 => format!("{}k", three_digits(rate / 1e3)),
+        _ => format!("{}M", three_digits(rate / 1e6)),
+    }
+}
+
 /// A count as `950`, `12k`, `3.4M`.
 pub fn count(n: u64) -> String {
     match n {
@@ -69,6 +79,22 @@ mod tests {
             (-1.0, "?"),
         ] {
             assert_eq!(time(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn rates_have_three_digits() {
+        for (rate, text) in [
+            (0.0, "0"),
+            (950.4, "950"),
+            (999.6, "1.00k"),
+            (12_345.0, "12.3k"),
+            (999_600.0, "1.00M"),
+            (1_234_567.0, "1.23M"),
+            (f64::NAN, "?"),
+            (-1.0, "?"),
+        ] {
+            assert_eq!(per_second(rate), text, "{rate}");
         }
     }
 

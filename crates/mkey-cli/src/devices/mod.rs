@@ -68,7 +68,7 @@ pub fn run(args: &DevicesArgs) -> Result<(), End> {
 /// Opens a device and tries what it can do.
 fn look(name: &str) -> mkey_core::error::Result<DeviceFacts> {
     if name == device::SOFTWARE {
-        let device = device::open_software(PinMode::Kernel, Duration::ZERO)?;
+        let device = device::open_software(PinMode::Kernel, Duration::ZERO, false)?;
         return Ok(DeviceFacts::of(&*device as &dyn Device, None));
     }
     let device = device::open_real(name)?;

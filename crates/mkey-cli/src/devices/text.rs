@@ -115,7 +115,8 @@ mod tests {
     use mkey_core::device::Device;
 
     fn software() -> DeviceFacts {
-        let device = crate::device::open_software(mkey_soft::PinMode::None, Default::default());
+        let device =
+            crate::device::open_software(mkey_soft::PinMode::None, Default::default(), false);
         DeviceFacts::of(&*device.unwrap() as &dyn Device, None)
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Table {
     most: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slots {
     /// Slots from here on were never used.
     fresh: u32,
@@ -40,7 +40,12 @@ impl Table {
         Self {
             chunks: boxed(OnceLock::new),
             permutation: Permutation::new(seed),
-            slots: Mutex::new(Slots::default()),
+            // Room for those that rest at least: freeing allocates only where very many are freed.
+            slots: Mutex::new(Slots {
+                fresh: 0,
+                live: 0,
+                resting: VecDeque::with_capacity(REST + 1),
+            }),
             most: most.min(MAX_KEYS),
         }
     }

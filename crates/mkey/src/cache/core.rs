@@ -151,7 +151,7 @@ impl<R: Registrar> Core<R> {
             }
             if self.config.keeps {
                 if let Some(index) = state.index.find(wanted) {
-                    state.stats.hits_slow += 1;
+                    state.stats.slow_hits += 1;
                     return self.hold(&state, index, local);
                 }
                 if !state.failures.is_empty()
@@ -515,12 +515,12 @@ impl<R: Registrar> Core<R> {
         let state = self.lock();
         let (queued, queued_bytes, queue_widened_bytes) = self.gate.gauges();
         let mut stats = CacheStats { queued, queued_bytes, queue_widened_bytes, ..state.stats };
-        stats.hits_fast = state.locals.iter().map(|local| local.hits()).sum();
+        stats.fast_hits = state.locals.iter().map(|local| local.hits()).sum();
         stats.registered = state.count;
         stats.registered_bytes = state.bytes;
         (stats.invalid_in_use, stats.invalid_in_use_bytes) = state.ended_in_use();
         stats.gets =
-            stats.hits_fast + stats.hits_slow + stats.misses + stats.negative_hits + stats.refused;
+            stats.fast_hits + stats.slow_hits + stats.misses + stats.negative_hits + stats.refused;
         stats
     }
 

@@ -14,7 +14,7 @@ pub enum CacheError {
     #[error(
         "the cache has its {most} registrations, {in_use} of them in use and none to give up; \
          drop some, or build it with a higher max_count [{}]",
-        CacheError::FULL
+        CacheError::COUNT
     )]
     Count {
         /// The limit.
@@ -26,7 +26,7 @@ pub enum CacheError {
     #[error(
         "{wanted} bytes more would pass the cache's limit of {most} bytes: {registered} are \
          registered and in use; drop some, or build it with a higher max_bytes [{}]",
-        CacheError::FULL
+        CacheError::BYTES
     )]
     Bytes {
         /// The limit.
@@ -39,7 +39,8 @@ pub enum CacheError {
 }
 
 impl CacheError {
-    const FULL: Code = Reason::TableFull { object: Object::Mr, most: 0 }.code();
+    const COUNT: Code = Reason::TableFull { object: Object::Mr, most: 0 }.code();
+    const BYTES: Code = Reason::Exhausted { what: "", asked: 0, free: 0, limit: 0 }.code();
 
     /// The errno that the verbs report for it.
     pub fn errno(&self) -> i32 {
@@ -53,7 +54,26 @@ impl CacheError {
     pub fn code(&self) -> Code {
         match self {
             Self::Register(error) => error.code(),
-            Self::Count { .. } | Self::Bytes { .. } => Self::FULL,
+            Self::Count { .. } => Self::COUNT,
+            Self::Bytes { .. } => Self::BYTES,
         }
+    }
+}
+
+/// As a failed verb, `cache_get`: for programs with one type of error.
+impl From<CacheError> for Error {
+    fn from(error: CacheError) -> Self {
+        let says = error.to_string();
+        let reason = match error {
+            CacheError::Register(error) => return error,
+            CacheError::Count { most, .. } => Reason::TableFull { object: Object::Mr, most },
+            CacheError::Bytes { most, registered, wanted } => Reason::Exhausted {
+                what: "cache",
+                asked: wanted,
+                free: most.saturating_sub(registered),
+                limit: most,
+            },
+        };
+        Error::new("cache_get", says, reason)
     }
 }

@@ -36,7 +36,6 @@ impl<R: Registrar> Entry<R> {
     ///
     /// # Safety
     /// The caller has a use of it.
-    #[cfg(test)]
     pub(super) unsafe fn registration(&self) -> Option<&R::Registration> {
         // SAFETY: nobody writes while there are uses.
         unsafe { (*self.registration.get()).as_ref() }
@@ -63,7 +62,6 @@ impl<R: Registrar> Held<R> {
         unsafe { self.0.as_ref() }
     }
 
-    #[cfg(test)]
     pub(super) fn registration(&self) -> Option<&R::Registration> {
         // SAFETY: this is a use.
         unsafe { self.used().entry().registration() }

@@ -5,7 +5,7 @@ use super::span::Span;
 use crate::access::Access;
 use crate::memory::Memory;
 use crate::mr::Mr;
-use crate::pd::Pd;
+use crate::pd::{Pd, PdTag};
 use mkey_core::error::{Error, Reason};
 use mkey_core::key::{Lkey, Rkey};
 use mkey_os::events::{WatchError, WatchGuard, Watcher};
@@ -23,6 +23,12 @@ pub(super) struct Registered {
     mr: Mr,
     _watched: Option<WatchGuard>,
     may_stay: bool,
+}
+
+impl Registered {
+    pub(super) fn pd(&self) -> PdTag {
+        self.mr.pd().tag()
+    }
 }
 
 /// Pages that are not the library's.

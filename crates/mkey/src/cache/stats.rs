@@ -5,12 +5,12 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Requests: all of `hits_fast`, `hits_slow`, `misses`, `negative_hits` and `refused`.
+    /// Requests: all of `fast_hits`, `slow_hits`, `misses`, `negative_hits` and `refused`.
     pub gets: u64,
     /// Requests served from the thread's own table, without a lock.
-    pub hits_fast: u64,
+    pub fast_hits: u64,
     /// Requests served from the shared index.
-    pub hits_slow: u64,
+    pub slow_hits: u64,
     /// Requests that went to register.
     pub misses: u64,
     /// Requests that waited for another thread registering what they wanted; each then counts as

@@ -38,6 +38,7 @@ impl fmt::Display for GrantPolicy {
 
 /// How the grants of a protection domain are made: [`Pd::set_grants`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct GrantOptions {
     policy: GrantPolicy,
     otherwise: GrantPolicy,
@@ -80,8 +81,10 @@ impl GrantOptions {
 }
 
 /// What the grants of a protection domain are made of. Cheap to clone; the windows are freed when
-/// the last clone is gone, those included that queue pairs keep which have granted.
+/// the last clone is gone, those included that queue pairs keep which have granted. Keep one for as
+/// long as windows shall be ready and counts go on.
 #[derive(Clone, Debug)]
+#[must_use = "the windows are freed, and counts begin anew, when the last clone is gone"]
 pub struct Grants {
     pub(super) inner: Arc<Inner>,
 }
@@ -233,7 +236,9 @@ pub(crate) struct PdGrants {
 }
 
 impl Pd {
-    /// How the grants of this domain are made from now on, before the first one is.
+    /// How the grants of this domain are made from now on, before the first one is. Keep what is
+    /// returned: [`GrantOptions::ready`] and [`GrantStats`] last as long as that, or a queue pair
+    /// that has granted.
     ///
     /// # Errors
     /// `StillUsed` while a queue pair or a [`Grants`] keeps windows; as the device refuses the
@@ -249,7 +254,7 @@ impl Pd {
         Ok(grants)
     }
 
-    /// What grants of this domain are made of.
+    /// What grants of this domain are made of. Made anew, with counts of 0, where nobody keeps it.
     ///
     /// # Errors
     /// As [`Pd::set_grants`].

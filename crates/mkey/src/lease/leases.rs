@@ -13,6 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+/// Indices that are remembered as doubtful: no more than rest at a device that hands the oldest out
+/// first, so that a storm of forced ends does not make all that it has left doubtful.
+const DOUBTS: usize = 1024;
+/// How many objects are put aside at most in a search for one of another index.
+const MOST_DOUBTFUL: usize = 8;
+
 /// What kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -277,7 +283,30 @@ impl Leases {
         Place { leases: self, ticket, event }
     }
 
+    /// Another object, by an index of which no completion of long ago may speak.
     pub(super) fn allocate(&self) -> Result<(Object, Rkey)> {
+        let mut doubtful = Vec::new();
+        let found = loop {
+            match self.allocate_any() {
+                Ok((object, key))
+                    if doubtful.len() < MOST_DOUBTFUL && self.pd.remotes().is_doubtful(key) =>
+                {
+                    doubtful.push((object, key));
+                }
+                // Rather one of those than none.
+                Err(error) => break doubtful.pop().ok_or(error),
+                made => break made,
+            }
+        };
+        for (object, key) in doubtful {
+            if let Err(error) = self.free(object, key) {
+                self.pd.device().failed_drop(&error);
+            }
+        }
+        found
+    }
+
+    fn allocate_any(&self) -> Result<(Object, Rkey)> {
         let (control, pd) = (self.pd.device().control(), self.pd.handle());
         match self.kind {
             Kind::Window => {
@@ -368,19 +397,50 @@ impl Drop for Closing {
 
 /// The objects of a protection domain that a peer may invalidate, by the index of their key.
 #[derive(Debug, Default)]
-pub(crate) struct Remotes(Mutex<HashMap<u32, Weak<Lease>>>);
+pub(crate) struct Remotes(Mutex<Found>);
+
+#[derive(Debug, Default)]
+struct Found {
+    leases: HashMap<u32, Weak<Lease>>,
+    /// Indices of objects whose end was forced: the peer may have ended them before, and the
+    /// completion that says so may be polled much later. It is not to be taken for one of another
+    /// object that has the index, and with it the key, by then. The latest ones, in order.
+    doubtful: VecDeque<u32>,
+    /// The most that there have been at a time.
+    most: usize,
+}
 
 impl Remotes {
     fn insert(&self, key: Rkey, lease: Weak<Lease>) {
-        lock(&self.0).insert(key.0.index(), lease);
+        let found = &mut *lock(&self.0);
+        let count = found.leases.len() + 1;
+        if count > found.most {
+            // Half of it stays empty, so that renewing keys never makes it grow.
+            found.leases.reserve(count);
+            found.most = count;
+        }
+        found.leases.insert(key.0.index(), lease);
     }
 
     fn remove(&self, key: Rkey) {
-        let removed = lock(&self.0).remove(&key.0.index());
+        let removed = lock(&self.0).leases.remove(&key.0.index());
         drop(removed);
     }
 
+    /// The end of the object of this key was forced.
+    pub(super) fn doubt(&self, key: Rkey) {
+        let doubtful = &mut lock(&self.0).doubtful;
+        if doubtful.len() >= DOUBTS {
+            doubtful.pop_front();
+        }
+        doubtful.push_back(key.0.index());
+    }
+
+    fn is_doubtful(&self, key: Rkey) -> bool {
+        lock(&self.0).doubtful.contains(&key.0.index())
+    }
+
     pub(crate) fn find(&self, key: Rkey) -> Option<Arc<Lease>> {
-        lock(&self.0).get(&key.0.index())?.upgrade()
+        lock(&self.0).leases.get(&key.0.index())?.upgrade()
     }
 }

@@ -81,6 +81,7 @@ impl Arena {
 
     /// Adds registered memory; gives it back where it has not one whole granule, or more granules
     /// than 32 bits count.
+    #[expect(clippy::result_large_err, reason = "it is the memory, given back")]
     pub(super) fn add(&mut self, obtained: Obtained) -> Result<(), Obtained> {
         let Slice { start, len, .. } = obtained.memory;
         let at = start.as_ptr().addr();

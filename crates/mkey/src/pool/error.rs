@@ -1,5 +1,6 @@
 //! Why the pool gave no memory.
 
+use mkey_core::error::{Code, Error, Reason};
 use std::fmt;
 use std::time::Duration;
 
@@ -59,6 +60,48 @@ pub enum PoolError {
         /// What is allowed, in words.
         allowed: &'static str,
     },
+}
+
+impl PoolError {
+    /// The stable code, for `mkey explain`.
+    pub fn code(&self) -> Code {
+        Error::from(self.clone()).code()
+    }
+
+    /// The errno that the verbs would report for it.
+    pub fn errno(&self) -> i32 {
+        Error::from(self.clone()).errno()
+    }
+}
+
+/// As a failed verb, `pool_alloc`: for programs with one type of error.
+impl From<PoolError> for Error {
+    fn from(error: PoolError) -> Self {
+        let says = error.to_string();
+        let reason = match error {
+            PoolError::Source { error, .. } => return *error,
+            PoolError::Empty => argument("length", 0, "at least 1"),
+            PoolError::Alignment { align, .. } => {
+                argument("alignment", align, "a power of two that the pool aligns to")
+            }
+            PoolError::TooLarge { asked, .. } => {
+                argument("length", asked, "at most the pool's ceiling and the device's max_mr_size")
+            }
+            PoolError::Option { option, value, allowed } => argument(option, value, allowed),
+            PoolError::Full(Shortage { asked, free, ceiling, .. }) => Reason::Exhausted {
+                what: "pool",
+                asked: asked as u64,
+                free: free as u64,
+                limit: ceiling as u64,
+            },
+            PoolError::TimedOut { waited, .. } => Reason::TimedOut { after: waited },
+        };
+        Error::new("pool_alloc", says, reason)
+    }
+}
+
+fn argument(what: &'static str, value: usize, allowed: &'static str) -> Reason {
+    Reason::Argument { what, value: value as u64, allowed }
 }
 
 /// What bounds a single allocation.

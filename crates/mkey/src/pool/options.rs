@@ -13,6 +13,7 @@ pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// The options of a pool; sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct PoolOptions {
     slab: usize,
     floor: Option<usize>,

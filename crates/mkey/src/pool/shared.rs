@@ -13,6 +13,7 @@ use super::stats::PoolStats;
 use crate::fences::Fences;
 use crate::sync::lock;
 use mkey_core::error::Error;
+use mkey_os::mapping::PageKind;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -63,6 +64,30 @@ pub(super) struct Refused {
     pub(super) hopeless: bool,
 }
 
+/// A slab that was added.
+struct Grown {
+    bytes: usize,
+    page_kind: PageKind,
+    /// Bytes of all slabs with it.
+    registered: usize,
+}
+
+/// What became of a slab. If it was not added: the error, or `None` where the source gave more than
+/// the ceiling allows.
+type Added = Result<Grown, Option<Error>>;
+
+/// Says what became of a slab of `len` bytes. Without any lock of the pool: whoever is told may use
+/// it.
+fn log(len: usize, added: &Added) {
+    match added {
+        Ok(Grown { bytes, page_kind, registered }) => {
+            tracing::debug!(bytes, %page_kind, registered, "the pool has grown");
+        }
+        Err(Some(error)) => tracing::warn!(len, %error, "the pool could not grow"),
+        Err(None) => {}
+    }
+}
+
 impl Shared {
     /// A pool that has registered its floor.
     pub(super) fn new(source: Box<dyn Source>, limits: Limits) -> Result<Arc<Self>, PoolError> {
@@ -87,9 +112,13 @@ impl Shared {
                 return Ok(new);
             }
             let len = missing.checked_next_multiple_of(PAGE).unwrap_or(missing);
-            let (state, added) = new.add_slab(len.max(first.slab).min(limits.slab));
-            if let Err(failed) = added {
-                return Err(new.refused(&state, &first, failed).error);
+            let len = len.max(first.slab).min(limits.slab);
+            let (state, added) = new.add_slab(len);
+            let refused = added.as_ref().err().map(|e| new.refused(&state, &first, e.clone()));
+            drop(state);
+            log(len, &added);
+            if let Some(refused) = refused {
+                return Err(refused.error);
             }
         }
     }
@@ -143,7 +172,7 @@ impl Shared {
         if let Some(idle) = self.take_or_recall(&mut self.lock(), need, ticket)? {
             return Ok(idle);
         }
-        let _growing = lock(&self.growing);
+        let growing = lock(&self.growing);
         let mut state = self.lock();
         // Somebody may have grown it, or given something back.
         if let Some(idle) = self.take_or_recall(&mut state, need, ticket)? {
@@ -165,9 +194,13 @@ impl Shared {
             let failed = added.as_ref().err().cloned().flatten();
             self.refused(&state, need, failed)
         });
-        // There may be room for the first in the queue, too.
-        let first = state.queue.first();
+        // There may be room for the first in the queue, too; who is that has just looked, and
+        // telling itself would have it try for ever.
+        let itself = ticket.is_some() && state.queue.admits(ticket);
+        let first = state.queue.first().filter(|_| !itself);
         drop(state);
+        drop(growing);
+        log(len, &added);
         if let Some((_, event)) = first {
             event.notify(1);
         }
@@ -223,19 +256,15 @@ impl Shared {
         Some(need.slab.max(room - room % unit))
     }
 
-    /// Registers a slab of `len` bytes and adds it. If that fails: the error, or `None` where the
-    /// source gave more than the ceiling allows.
-    fn add_slab(&self, len: usize) -> (MutexGuard<'_, State>, Result<(), Option<Error>>) {
+    /// Registers a slab of `len` bytes and adds it; to be [`log`]ged.
+    fn add_slab(&self, len: usize) -> (MutexGuard<'_, State>, Added) {
         let Limits { ceiling, region, .. } = self.limits;
         let most = region.min(ceiling.saturating_sub(self.lock().arena.registered()));
         let obtained = self.source.obtain(len, most);
         let mut state = self.lock();
         let slab = match obtained {
             Ok(slab) => slab,
-            Err(error) => {
-                tracing::warn!(len, %error, "the pool could not grow");
-                return (state, Err(Some(error)));
-            }
+            Err(error) => return (state, Err(Some(error))),
         };
         let SlabReport { bytes, page_kind, .. } = slab.report;
         let registered = state.arena.registered().saturating_add(bytes);
@@ -249,8 +278,7 @@ impl Shared {
             return (self.lock(), Err(None));
         }
         state.grows += 1;
-        tracing::debug!(bytes, %page_kind, registered, "the pool has grown");
-        (state, Ok(()))
+        (state, Ok(Grown { bytes, page_kind, registered }))
     }
 
     /// Takes a block, and some more of its class for the thread's magazine.
@@ -432,17 +460,17 @@ impl Shared {
         let (free, largest) = state.arena.free();
         let scattered = if free == 0 { 0.0 } else { 1.0 - largest as f64 / free as f64 };
         PoolStats {
-            registered: state.arena.registered() as u64,
-            in_use: bytes(state.out_granules.saturating_sub(resting)),
-            resting: bytes(resting),
-            high_water: bytes(state.high_granules),
+            registered_bytes: state.arena.registered() as u64,
+            in_use_bytes: bytes(state.out_granules.saturating_sub(resting)),
+            resting_bytes: bytes(resting),
+            high_water_bytes: bytes(state.high_granules),
             slabs: state.arena.slabs() as u64,
             allocations: state.slow + fast,
             fast_allocations: fast,
             waits: self.waits.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             waiting: state.queue.len() as u64,
-            largest_free: largest as u64,
+            largest_free_bytes: largest as u64,
             fragmentation: scattered,
             grows: state.grows,
             shrinks: state.shrinks,

@@ -5,13 +5,13 @@
 #[non_exhaustive]
 pub struct PoolStats {
     /// Bytes registered.
-    pub registered: u64,
+    pub registered_bytes: u64,
     /// Bytes handed out, whole blocks.
-    pub in_use: u64,
+    pub in_use_bytes: u64,
     /// Bytes that are free but rest in threads' magazines.
-    pub resting: u64,
+    pub resting_bytes: u64,
     /// The most bytes that were handed out or resting at a time.
-    pub high_water: u64,
+    pub high_water_bytes: u64,
     /// Registered slabs.
     pub slabs: u64,
     /// Allocations that succeeded.
@@ -25,7 +25,7 @@ pub struct PoolStats {
     /// Requests waiting now.
     pub waiting: u64,
     /// Bytes of the largest free block.
-    pub largest_free: u64,
+    pub largest_free_bytes: u64,
     /// How scattered the free memory is: 1 - largest free block / free bytes; 0 without free bytes.
     /// Several empty slabs count as scattered.
     pub fragmentation: f64,

@@ -82,18 +82,9 @@ impl Source for Fake {
         let ledger = Arc::clone(&self.ledger);
         let iova = IoAddr(address as u64 + IOVA_OFFSET);
         let hold = Hold::shared(Arc::new(Memory { ledger, start: address, base, layout }));
-        let memory = Slice {
-            start,
-            len,
-            iova,
-            lkey,
-            rkey: None,
-            rights: Rights::LOCAL_WRITE,
-            pd: PdTag::none(),
-            private: true,
-            mapped: false,
-            hold,
-        };
+        let (rkey, rights, pd) = (None, Rights::LOCAL_WRITE, PdTag::default());
+        let (private, mapped) = (true, false);
+        let memory = Slice { start, len, iova, lkey, rkey, rights, pd, private, mapped, hold };
         let (refused, numa) = (Vec::new(), Binding::NotAsked);
         let report = SlabReport { bytes: len, page_kind: PageKind::Base, refused, numa };
         Ok(Obtained { memory, report })
@@ -101,7 +92,7 @@ impl Source for Fake {
 }
 
 impl Shared for Memory {
-    fn is_sole(&self) -> bool {
+    fn is_sole(&mut self) -> bool {
         true
     }
 }

@@ -1,4 +1,5 @@
 //! Two ends of a connection in one process.
+#![allow(dead_code, reason = "each test program uses some of them")]
 
 use mkey::{
     Completion, Cq, Device, Mr, Pd, Qp, Recv, Region, RemoteKey, Slice, SoftOptions, WcStatus, Work,
@@ -40,15 +41,15 @@ impl Side {
 
     /// How a READ of what `key` names ends.
     pub fn reads(&self, key: RemoteKey) -> WcStatus {
-        let into = [self.memory(4096).part(..key.length as usize).expect("within")];
+        let into = self.memory(4096).part(..key.length as usize).expect("within");
         self.qp.post(&[Work::read(&into, key).id(77)]).expect("posted");
         self.done(77)
     }
 
     /// How a WRITE of all of what `key` names ends; each byte is `value`.
     pub fn writes(&self, key: RemoteKey, value: u8) -> WcStatus {
-        let from = [self.memory(4096).part(..key.length as usize).expect("within")];
-        from[0].write(0, &vec![value; from[0].len()]).expect("within");
+        let from = self.memory(4096).part(..key.length as usize).expect("within");
+        from.write(0, &vec![value; from.len()]).expect("within");
         self.qp.post(&[Work::write(&from, key).id(78)]).expect("posted");
         self.done(78)
     }

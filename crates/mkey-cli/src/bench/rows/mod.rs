@@ -16,6 +16,7 @@ use super::arena::Arena;
 use super::error::{Result, RowError};
 use super::link::{Link, Target};
 use super::measure::{self, Budget, Samples};
+use super::populate;
 use super::progress::Progress;
 use super::report::{Bandwidth, Figures, IoShape, Missing, Register};
 use super::stop::Stop;
@@ -24,10 +25,7 @@ use mkey_core::data_plane::DataPlane;
 use mkey_core::key::Rkey;
 use mkey_core::rights::Rights;
 use mkey_core::work::RemoteAddr;
-use mkey_os::ladder::{self, Pages, Request};
 use mkey_os::mapping::PageKind;
-use mkey_os::prefault;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// What the peer's buffer is filled with.
@@ -96,17 +94,7 @@ impl<D: DataPlane> Context<'_, D> {
     /// # Errors
     /// `Missing` with the reason and the command that would mend it.
     pub fn map(&self, bytes: u64, kind: PageKind) -> Result<Arena> {
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let request = Request { len, pages: Pages::Exactly(kind), numa_node: None };
-        match ladder::obtain(&request) {
-            Ok(obtained) => Ok(Arena::from(obtained.mapping)),
-            Err(error) => Err(RowError::Missing(match error.refused.into_iter().next() {
-                Some(refused) => {
-                    Missing { command: refused.reason.mend(), what: refused.to_string() }
-                }
-                None => Missing::plain(format!("no memory of {bytes} bytes")),
-            })),
-        }
+        populate::map(bytes, kind)
     }
 
     /// Brings all of an arena in; checks that transparent huge pages are huge.
@@ -114,32 +102,7 @@ impl<D: DataPlane> Context<'_, D> {
     /// # Errors
     /// `Stopped`; `Missing` with the reason and the command that would mend it.
     pub fn prefault(&self, arena: &Arena) -> Result<()> {
-        let mapping = arena.mapping();
-        let progress = |done: usize, all: usize| {
-            self.progress.part(done as u64, all as u64);
-            match self.stop.check() {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
-        };
-        let end = prefault::prefault(mapping, self.threads, progress).map_err(|error| {
-            let reason = ladder::Reason::Prefault(error);
-            RowError::Missing(Missing { command: reason.mend(), what: reason.to_string() })
-        })?;
-        if end.is_break() {
-            self.stop.check()?;
-        }
-        if mapping.page_kind() == PageKind::Thp {
-            let (huge, checked) = (mapping.huge_bytes()?, mapping.len());
-            if huge < checked {
-                let reason = ladder::Reason::ThpNotGranted { huge, checked };
-                return Err(RowError::Missing(Missing {
-                    command: reason.mend(),
-                    what: reason.to_string(),
-                }));
-            }
-        }
-        Ok(())
+        populate::prefault(arena, self.threads, self.stop, self.progress)
     }
 
     /// Memory on pages of one kind, brought in.

@@ -10,6 +10,7 @@ mod machine;
 mod measure;
 mod report;
 mod rows;
+mod second;
 mod station;
 
 use anyhow::{Result, ensure};

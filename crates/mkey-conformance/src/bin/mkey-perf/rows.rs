@@ -1,10 +1,12 @@
 //! The rows, in the order of the table.
 
+pub mod cache;
 pub mod check;
 pub mod confined;
 pub mod copies;
 pub mod idle;
 pub mod pins;
+pub mod pool;
 pub mod posted;
 pub mod scale;
 
@@ -41,4 +43,6 @@ pub const ALL: &[Row] = &[
     Row { number: 8, work: "RDMA WRITE of 8 B, same process", measure: copies::latency },
     Row { number: 9, work: "RDMA WRITE against a bare copy", measure: copies::bandwidth },
     Row { number: 10, work: "idle", measure: idle::measure },
+    Row { number: 11, work: "pool", measure: pool::measure },
+    Row { number: 12, work: "registration cache", measure: cache::measure },
 ];

@@ -2,7 +2,6 @@
 
 use super::*;
 use std::sync::Barrier;
-use std::sync::mpsc::channel;
 
 impl Bench {
     /// An event from its reading to its end.
@@ -71,7 +70,7 @@ fn maintain_does_what_no_request_comes_to_do() {
 }
 
 #[test]
-fn the_queue_of_events_is_bounded_and_loses_nothing() {
+fn promise_8_the_queue_of_events_is_bounded_and_loses_nothing() {
     let bench = Bench::new();
     for page in 0..1000 {
         drop(bench.get(page * 2, 1, WRITE).expect("registered"));
@@ -93,13 +92,7 @@ fn the_queue_of_events_is_bounded_and_loses_nothing() {
 fn libfabric_5554_the_event_handler_waits_for_no_lock_of_the_cache() {
     let bench = Arc::new(Bench::new());
     drop(bench.get(1, 1, WRITE).expect("registered"));
-    let (entered, inside) = channel();
-    let (go, goes) = channel::<()>();
-    let goes = Mutex::new(goes);
-    bench.world.hook(move |_| {
-        entered.send(()).expect("heard");
-        goes.lock().expect("lock").recv().expect("told");
-    });
+    let (inside, go) = bench.world.stop_registrations();
     std::thread::scope(|scope| {
         let registering = scope.spawn(|| bench.get(3, 1, WRITE).map(|held| id(&held)));
         inside.recv().expect("registering");

@@ -17,6 +17,7 @@ use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::rights::Rights;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -81,6 +82,19 @@ impl World {
 
     pub(super) fn hook(&self, hook: impl Fn(&Span) + Send + Sync + 'static) {
         self.lock().hook = Some(Arc::new(Box::new(hook)));
+    }
+
+    /// Stops registrations in their middle: the first end hears of each, and each goes on by a
+    /// word to the second.
+    pub(super) fn stop_registrations(&self) -> (Receiver<()>, Sender<()>) {
+        let (entered, inside) = channel();
+        let (go, goes) = channel::<()>();
+        let goes = Mutex::new(goes);
+        self.hook(move |_| {
+            entered.send(()).expect("heard");
+            goes.lock().expect("lock").recv().expect("told");
+        });
+        (inside, go)
     }
 
     pub(super) fn unhook(&self) {

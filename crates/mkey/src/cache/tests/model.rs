@@ -203,7 +203,7 @@ fn run(steps: Vec<Step>, max_count: u64, max_bytes: u64) -> Result<(), TestCaseE
         prop_assert_eq!(stats.invalid_in_use, ended as u64);
         prop_assert_eq!(
             stats.gets,
-            stats.hits_fast + stats.hits_slow + stats.misses + stats.negative_hits + stats.refused
+            stats.fast_hits + stats.slow_hits + stats.misses + stats.negative_hits + stats.refused
         );
     }
     drop(held);

@@ -7,15 +7,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 #[test]
-fn dingo_cache_88_one_registration_for_all_who_want_it_at_once() {
+fn dingocache_88_one_registration_for_all_who_want_it_at_once() {
     let bench = Bench::new();
-    let (entered, inside) = channel();
-    let (go, goes) = channel::<()>();
-    let goes = Mutex::new(goes);
-    bench.world.hook(move |_| {
-        entered.send(()).expect("heard");
-        goes.lock().expect("lock").recv().expect("told");
-    });
+    let (inside, go) = bench.world.stop_registrations();
     thread::scope(|scope| {
         let first = scope.spawn(|| bench.get(1, 4, WRITE).map(|held| id(&held)));
         inside.recv().expect("registering");
@@ -34,20 +28,14 @@ fn dingo_cache_88_one_registration_for_all_who_want_it_at_once() {
         }
     });
     let stats = bench.cache.stats();
-    assert_eq!((stats.misses, stats.waits, stats.hits_slow), (1, 4, 4));
+    assert_eq!((stats.misses, stats.waits, stats.slow_hits), (1, 4, 4));
     bench.close();
 }
 
 #[test]
 fn all_who_wait_get_the_error() {
     let bench = Bench::new();
-    let (entered, inside) = channel();
-    let (go, goes) = channel::<()>();
-    let goes = Mutex::new(goes);
-    bench.world.hook(move |_| {
-        entered.send(()).expect("heard");
-        goes.lock().expect("lock").recv().expect("told");
-    });
+    let (inside, go) = bench.world.stop_registrations();
     let span = Span { start: PAGE, end: 2 * PAGE, rights: WRITE };
     bench.world.fail(fault(&span));
     thread::scope(|scope| {
@@ -182,7 +170,7 @@ fn two_caches_on_one_thread_do_not_mix() {
         assert_eq!(id(&a.get(1, 1, WRITE).expect("registered")), 1);
         assert_eq!(id(&b.get(1, 1, WRITE).expect("registered")), 1);
     }
-    assert_eq!((a.cache.stats().hits_fast, b.cache.stats().hits_fast), (3, 3));
+    assert_eq!((a.cache.stats().fast_hits, b.cache.stats().fast_hits), (3, 3));
     a.close();
     drop(b.get(1, 1, WRITE).expect("hit"));
     b.close();
@@ -245,7 +233,7 @@ fn stress(fences: Fences, max_count: u64) {
     });
     drop(passed.into_inner());
     let stats = bench.cache.stats();
-    assert!(stats.hits_fast > 1000, "{stats:?}");
+    assert!(stats.fast_hits > 1000, "{stats:?}");
     assert!(stats.invalidated_explicitly > 1000, "{stats:?}");
     assert_eq!(stats.invalid_in_use, 0);
     assert!(bench.world.peak() as u64 <= max_count);

@@ -28,7 +28,7 @@ fn impossible_requests_are_refused_without_a_panic() {
 #[test]
 fn the_ceiling_is_named_where_it_is_in_the_way() {
     let pool = Fake::default().pool(MIB, PoolOptions::default().ceiling(64 * KIB));
-    let refused = error(pool.alloc_wait(64 * KIB + 1, std::time::Duration::MAX));
+    let refused = error(pool.alloc_within(64 * KIB + 1, std::time::Duration::MAX));
     let (asked, limit, most) = (64 * KIB + 1, Limit::Ceiling, 64 * KIB);
     assert_eq!(refused, PoolError::TooLarge { asked, align: 1, limit, most });
 }
@@ -127,7 +127,7 @@ fn trim_keeps_the_floor() {
     drop(blocks);
     pool.trim();
     assert_eq!(fake.registered(), 128 * KIB);
-    assert_eq!(pool.stats().resting, 0);
+    assert_eq!(pool.stats().resting_bytes, 0);
     assert_eq!(pool.trim(), 0);
 }
 
@@ -141,7 +141,7 @@ fn a_failed_registration_is_told_with_its_reason() {
     assert_eq!(reason.code().to_string(), "MK0008");
     assert_eq!(shortage.registered, 0);
     // Nothing is out that could come back: waiting is no use.
-    let failed = error(pool.alloc_wait(4 * KIB, std::time::Duration::MAX));
+    let failed = error(pool.alloc_within(4 * KIB, std::time::Duration::MAX));
     assert!(matches!(failed, PoolError::Source { .. }), "{failed}");
     pool.alloc(4 * KIB).expect("it works again");
 }
@@ -164,9 +164,9 @@ fn a_source_that_rounds_past_the_ceiling_is_not_kept() {
 #[test]
 fn a_clone_of_the_hold_keeps_the_block() {
     let (_fake, pool) = fixed(1);
-    let Slice { start, hold, .. } = pool.alloc(4 * KIB).expect("room");
+    let Slice { start, mut hold, .. } = pool.alloc(4 * KIB).expect("room");
     assert!(hold.is_only());
-    let other = hold.clone();
+    let mut other = hold.clone();
     assert!(!hold.is_only());
     drop(hold);
     assert!(matches!(error(pool.alloc(4 * KIB)), PoolError::Full(_)));
@@ -199,12 +199,12 @@ fn statistics_add_up() {
         at % 2 == 0
     });
     let expected = PoolStats {
-        registered: 64 << 10,
-        in_use: 32 << 10,
-        high_water: 64 << 10,
+        registered_bytes: 64 << 10,
+        in_use_bytes: 32 << 10,
+        high_water_bytes: 64 << 10,
         slabs: 1,
         allocations: 16,
-        largest_free: 4 << 10,
+        largest_free_bytes: 4 << 10,
         fragmentation: 1.0 - 1.0 / 8.0,
         grows: 1,
         ..PoolStats::default()

@@ -78,11 +78,11 @@ proptest! {
             match step {
                 Step::Alloc { len, align_bits } => {
                     let align = granule.max(1usize << align_bits);
-                    let before = pool.stats().in_use;
+                    let before = pool.stats().in_use_bytes;
                     let may_fail = fake.ledger.lock().expect("ledger").fail > 0;
                     match pool.alloc(Request::new(len).aligned(1 << align_bits)) {
                         Ok(block) => {
-                            let taken = (pool.stats().in_use - before) as usize;
+                            let taken = (pool.stats().in_use_bytes - before) as usize;
                             let new = Out { block, taken };
                             prop_assert!(taken >= len && taken.is_multiple_of(granule));
                             prop_assert!(new.range().start.is_multiple_of(align));
@@ -128,15 +128,15 @@ proptest! {
                 Step::FailNext => fake.fail_next(1),
             }
             let stats = pool.stats();
-            prop_assert_eq!(stats.in_use as usize, out.iter().map(|out| out.taken).sum::<usize>());
-            prop_assert_eq!(stats.registered as usize, fake.registered());
+            prop_assert_eq!(stats.in_use_bytes as usize, out.iter().map(|out| out.taken).sum::<usize>());
+            prop_assert_eq!(stats.registered_bytes as usize, fake.registered());
             prop_assert!(fake.registered() >= floor && fake.registered() <= CEILING);
-            prop_assert!(stats.high_water >= stats.in_use);
+            prop_assert!(stats.high_water_bytes >= stats.in_use_bytes);
         }
         out.clear();
         pool.trim();
         let stats = pool.stats();
-        prop_assert_eq!((stats.in_use, stats.resting), (0, 0));
+        prop_assert_eq!((stats.in_use_bytes, stats.resting_bytes), (0, 0));
         // Whole granules of each slab.
         let ledger = fake.ledger.lock().expect("ledger");
         let whole: Vec<_> = ledger.slabs.iter().map(|(start, len, _)| {
@@ -144,7 +144,7 @@ proptest! {
         }).collect();
         drop(ledger);
         let largest = whole.iter().max().copied().unwrap_or(0);
-        prop_assert_eq!(stats.largest_free as usize, largest);
+        prop_assert_eq!(stats.largest_free_bytes as usize, largest);
         let scattered = 1.0 - largest as f64 / whole.iter().sum::<usize>() as f64;
         prop_assert!(whole.is_empty() || stats.fragmentation == scattered);
         prop_assert_eq!(stats.grows - stats.shrinks, whole.len() as u64);

@@ -18,14 +18,14 @@ fn a_thread_that_ends_gives_back_what_rests() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             drop(pool.alloc(4 * KIB).expect("room"));
-            assert!(pool.stats().resting > 0);
+            assert!(pool.stats().resting_bytes > 0);
         });
     });
     // A scope ends before the thread's own data is gone: only joining the thread waits for that.
     let other = pool.clone();
     std::thread::spawn(move || drop(other.alloc(8 * KIB).expect("room"))).join().expect("a thread");
     let stats = pool.stats();
-    assert_eq!((stats.allocations, stats.in_use), (2, 0));
+    assert_eq!((stats.allocations, stats.in_use_bytes), (2, 0));
     assert_eq!(drain(&pool).len(), 64);
 }
 
@@ -37,13 +37,13 @@ fn what_rests_with_an_idle_thread_is_fetched() {
         scope.spawn(|| {
             let blocks: Vec<_> = (0..20).map(|_| pool.alloc(4 * KIB).expect("room")).collect();
             drop(blocks);
-            assert!(pool.stats().resting >= 80 << 10);
+            assert!(pool.stats().resting_bytes >= 80 << 10);
             ready.wait();
             end.wait();
         });
         ready.wait();
         assert_eq!(pool.alloc(256 * KIB).expect("all of it").len, 256 * KIB);
-        assert_eq!(pool.stats().resting, 0);
+        assert_eq!(pool.stats().resting_bytes, 0);
         end.wait();
     });
 }
@@ -118,7 +118,7 @@ fn canaries_survive_under_stress() {
                         _ => 4 * KIB,
                     };
                     let got = match dice.below(8) {
-                        0 => pool.alloc_wait(len, Duration::from_millis(5)),
+                        0 => pool.alloc_within(len, Duration::from_millis(5)),
                         _ => pool.alloc(len),
                     };
                     match got {
@@ -151,11 +151,11 @@ fn canaries_survive_under_stress() {
     }
     let stats = pool.stats();
     assert!(stats.fast_allocations > 0 && stats.waits > 0 && stats.grows > 1, "{stats:?}");
-    assert_eq!((stats.in_use, stats.resting, stats.waiting), (0, 0, 0), "{stats:?}");
-    assert_eq!(stats.registered as usize, fake.registered());
+    assert_eq!((stats.in_use_bytes, stats.resting_bytes, stats.waiting), (0, 0, 0), "{stats:?}");
+    assert_eq!(stats.registered_bytes as usize, fake.registered());
     pool.trim();
     assert_eq!(fake.registered(), 256 * KIB);
-    assert_eq!(pool.stats().largest_free, 256 << 10);
+    assert_eq!(pool.stats().largest_free_bytes, 256 << 10);
     drop(pool);
     assert_eq!(fake.registered(), 0);
 }

@@ -2,9 +2,9 @@
 
 use super::Setup;
 use crate::bare;
-use crate::machine;
 use crate::measure::{alternate, timed};
 use crate::report::{Aim, Line, Unit};
+use crate::second::beside_second;
 use crate::station::RIGHTS;
 use anyhow::{Context, Result};
 use mkey_core::address::{HostAddr, IoAddr};
@@ -14,9 +14,8 @@ use mkey_core::engine::{
 use mkey_core::key::Key;
 use mkey_core::refusal::{PdId, QpId};
 use mkey_core::rights::Want;
-use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
 
 /// Accesses of one round.
 const ACCESSES: u64 = 20_000;
@@ -95,62 +94,12 @@ pub fn two_threads(setup: &Setup) -> Result<Vec<Line>> {
         return Ok(vec![Line::not_measured(work, aim, unit, why)]);
     };
     let (engine, access) = one_key()?;
-    let (mut own, other) = (executor(&engine)?, executor(&engine)?);
-    let helper = Helper::default();
-    thread::scope(|scope| {
-        let handle = scope.spawn(|| helper.work(there, &engine, &access, other));
-        machine::pin_to(&[here])?;
-        let mut round = |run: bool| {
-            helper.set(run, handle.thread());
-            timed(ACCESSES, || open(&engine, &mut own, black_box(&access)))
-        };
-        // One closure at a time may hold `round`.
-        let round = std::cell::RefCell::new(&mut round);
-        let [two, one] = alternate(
-            setup.rounds,
-            [&mut || round.borrow_mut()(true), &mut || round.borrow_mut()(false)],
-        );
-        helper.end.store(true, Ordering::Release);
-        handle.thread().unpark();
-        handle.join().ok().context("the second thread has panicked")??;
-        let line = Line::new(work, aim, unit, two.over(&one));
-        let reference = format!("two threads: {:.1} ns, one: {:.1} ns", two.median(), one.median());
-        Ok(vec![line.beside(reference)])
-    })
-}
-
-/// The second thread: it works or sleeps as it is told.
-#[derive(Default)]
-struct Helper {
-    run: AtomicBool,
-    end: AtomicBool,
-    /// 0 while it runs, [`ASLEEP`] while it sleeps.
-    state: AtomicU64,
-}
-
-const ASLEEP: u64 = 1;
-
-impl Helper {
-    fn work(&self, cpu: usize, engine: &Engine, access: &Access, mut own: Executor) -> Result<()> {
-        machine::pin_to(&[cpu])?;
-        while !self.end.load(Ordering::Acquire) {
-            if self.run.load(Ordering::Acquire) {
-                self.state.store(0, Ordering::Release);
-                (0..1000).for_each(|_| open(engine, &mut own, black_box(access)));
-            } else {
-                self.state.store(ASLEEP, Ordering::Release);
-                thread::park();
-            }
-        }
-        Ok(())
-    }
-
-    /// Comes back when it does what it is told.
-    fn set(&self, run: bool, thread: &thread::Thread) {
-        self.run.store(run, Ordering::Release);
-        thread.unpark();
-        while (self.state.load(Ordering::Acquire) == ASLEEP) == run {
-            spin_loop();
-        }
-    }
+    let (mut own, mut other) = (executor(&engine)?, executor(&engine)?);
+    let work_there = || open(&engine, &mut other, black_box(&access));
+    let [two, one] = beside_second(setup.rounds, [here, there], work_there, || {
+        timed(ACCESSES, || open(&engine, &mut own, black_box(&access)))
+    })?;
+    let line = Line::new(work, aim, unit, two.over(&one));
+    let reference = format!("two threads: {:.1} ns, one: {:.1} ns", two.median(), one.median());
+    Ok(vec![line.beside(reference)])
 }

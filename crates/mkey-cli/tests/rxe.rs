@@ -1,0 +1,152 @@
+//! Every command that measures, on a kernel's own device: soft-RoCE in a virtual machine
+//! (`cargo xtask vm`). Without the device `rxe0` these tests fail; they are ignored unless asked for.
+
+mod common;
+
+use common::{alone, mkey, run};
+use mkey_cli::bench::registration::report::{Sweep, Term};
+use mkey_cli::bench::report::{Outcome, Report};
+use mkey_cli::bench::storage::report::Report as Storage;
+use mkey_cli::bench::tensor::report::Report as Tensor;
+use mkey_cli::model::report::{Model, Part};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+const LABEL: &str = "figures of the software RNIC rxe0, not of a NIC";
+
+/// Runs `mkey ... --device rxe0 --json -`.
+fn measure<T: DeserializeOwned>(arguments: &[&str]) -> T {
+    let (code, stdout, stderr) = run(mkey(arguments).args(["--device", "rxe0", "--json", "-"]));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}: {stdout}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// Why a row has no figures; `None`: it has.
+fn missing<T>(outcome: &Outcome<T>) -> Option<&str> {
+    match outcome {
+        Outcome::Measured(_) => None,
+        Outcome::NotMeasured(missing) => Some(&missing.what),
+    }
+}
+
+/// Whether rxe has this here, as `mkey devices` tried it: the kernel and the library's provider
+/// for it differ in what they have.
+fn has(what: &str) -> bool {
+    let (code, stdout, stderr) = run(&mut mkey(&["devices", "--device", "rxe0"]));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let line = stdout.lines().find(|line| line.trim_start().starts_with(&format!("{what}  ")));
+    line.unwrap_or_else(|| panic!("no {what} in {stdout}")).contains("  yes  tried, works")
+}
+
+/// Rows that have figures, and those that say what the device does not offer.
+fn check<'r>(rows: impl Iterator<Item = (&'r str, Option<&'r str>)>) {
+    let (on_demand, advice) = (has("on-demand paging"), has("prefetch advice"));
+    let mut measured = 0;
+    for (id, missing) in rows {
+        let lacks = match id {
+            "frmr" | "frmr-pool" => Some("the device does not offer fast registration"),
+            "on-demand" | "odp-first-touch" | "odp-warm" | "odp-prefetch" if !on_demand => {
+                Some("the device does not offer on-demand paging")
+            }
+            "odp-prefetch" if !advice => Some("the device does not offer advice"),
+            _ => None,
+        };
+        match (lacks, missing) {
+            (None, None) => measured += 1,
+            (Some(lacks), Some(why)) if why.contains(lacks) => {}
+            (lacks, missing) => panic!("{id}: {missing:?}, and {lacks:?} is expected"),
+        }
+    }
+    assert!(measured >= 2, "{measured} rows measured");
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn devices_shows_it_tried() {
+    let arguments = &["devices"];
+    let facts: Value = measure(arguments);
+    assert_eq!(facts["devices"][0]["name"], "rxe0");
+    assert_eq!(facts["devices"][0]["driver"], "rxe");
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn the_bench_measures_every_strategy_it_has() {
+    let _alone = alone();
+    let report: Report = measure(&["bench", "--time", "1s", "--memory", "8MiB"]);
+    assert!(report.device.software && report.device.driver == "rxe");
+    // A page of 1 GiB is more than the memory.
+    let rows = report.rows.iter().filter(|row| row.id != "mr-1g");
+    check(rows.map(|row| (row.id.as_str(), missing(&row.outcome))));
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn a_sweep_has_the_kernels_stages() {
+    let _alone = alone();
+    let sweep: Sweep = measure(&[
+        "bench",
+        "registration",
+        "--stages",
+        "--sizes",
+        "4KiB..1MiB",
+        "--pages",
+        "4KiB",
+        "--time",
+        "1s",
+    ]);
+    assert_eq!(sweep.rows.len(), 9);
+    for row in &sweep.rows {
+        let (_, split) = row.figures().unwrap().split(true).unwrap();
+        for term in [Term::Syscall, Term::Pin, Term::Map, Term::Table] {
+            let part = split.iter().find(|(known, _)| *known == term);
+            assert!(part.is_some_and(|(_, ns)| *ns > 0.0), "{term:?} of {split:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn the_model_is_split_by_the_kernels_stages() {
+    let _alone = alone();
+    let arguments =
+        &["model", "--stages", "--sizes", "4KiB..4MiB", "--pages", "4KiB", "--time", "2s"];
+    let model: Model = measure(arguments);
+    let fitted = model.fits[0].fitted().unwrap();
+    assert!(fitted.register.page.value > 0.0, "{fitted:?}");
+    assert_eq!(fitted.split_by, "the kernel's stages, probed");
+    for term in [Term::Syscall, Term::Pin, Term::Map, Term::Table] {
+        let split = fitted.split.iter().find(|split| split.term == term).unwrap();
+        assert!(matches!(split.fixed, Part::Measured(_)), "{split:?}");
+    }
+    let command = fitted.split.iter().find(|split| split.term == Term::Command).unwrap();
+    assert!(matches!(&command.fixed, Part::NotMeasured(why) if why.contains("no firmware")));
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn a_storage_target_serves_over_it() {
+    let _alone = alone();
+    let arguments = ["bench", "storage", "--runtime", "200ms", "--size", "1MiB", "--iodepth", "4"];
+    let report: Storage = measure(&[&arguments[..], &["--rw", "randrw"]].concat());
+    check(report.rows.iter().map(|row| (row.id.as_str(), missing(&row.outcome))));
+    assert!(report.aims.is_empty(), "they are not for a device whose posts are system calls");
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn tensors_are_pushed_over_it() {
+    let _alone = alone();
+    let report: Tensor = measure(&["bench", "tensor", "--sizes", "2MiB", "--iterations", "1"]);
+    check(report.rows.iter().map(|row| (row.id.as_str(), missing(&row.outcome))));
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn its_figures_are_labelled() {
+    let _alone = alone();
+    let arguments = ["bench", "registration", "--device", "rxe0", "--sizes", "4KiB,8KiB,16KiB"];
+    let (code, stdout, _) = run(mkey(&arguments).args(["--pages", "4KiB", "--samples", "10"]));
+    assert_eq!(code, 0);
+    assert!(stdout.contains(LABEL) && !stdout.contains("mkey0"), "{stdout}");
+}
