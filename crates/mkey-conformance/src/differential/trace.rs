@@ -187,7 +187,8 @@ mod tests {
     fn every_field_is_compared() {
         let ours = outcome();
         assert_eq!(differences(&ours, &ours), []);
-        let changes: [(fn(&mut Outcome), bool); 8] = [
+        type Change = fn(&mut Outcome);
+        let changes: [(Change, bool); 8] = [
             (|o| o.answer.errno = 22, false),
             (|o| o.answer.posted = 1, false),
             (|o| o.completions[0][0].status = WcStatus::LocProtErr, false),
