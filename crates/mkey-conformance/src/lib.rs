@@ -15,6 +15,7 @@
 //! A test is a function over a [`fixture::Subject`], which opens devices. It panics where a rule
 //! does not hold, so that it serves as an ordinary test as well as in a report over a device.
 
+pub mod differential;
 pub mod document;
 pub mod expect;
 pub mod fixture;

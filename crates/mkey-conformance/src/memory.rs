@@ -100,6 +100,29 @@ impl Memory {
         range.map(|i| unsafe { self.base.add(i).read_volatile() }).collect()
     }
 
+    /// Writes a word of every 8 bytes of `range`, such as `word` makes of its offset. The shadow is
+    /// left as it is.
+    #[track_caller]
+    pub fn fill(&self, range: Range<usize>, word: impl Fn(usize) -> u64) {
+        assert!(range.end <= self.len, "a write of the test itself is out of range");
+        for at in range.step_by(8) {
+            // SAFETY: within the mapping, as asserted, whose length is a multiple of 8 and whose
+            // start is aligned; test code does not write where it has taken the page away.
+            unsafe { self.base.add(at).cast::<u64>().write_volatile(word(at)) };
+        }
+    }
+
+    /// A hash (FNV-1a over words) of the bytes of `range`, whole words, as they are now.
+    #[track_caller]
+    pub fn hash(&self, range: Range<usize>) -> u64 {
+        assert!(range.end <= self.len, "a read of the test itself is out of range");
+        range.step_by(8).fold(0xcbf2_9ce4_8422_2325, |hash, at| {
+            // SAFETY: within the mapping, as asserted, and aligned as above.
+            let word = unsafe { self.base.add(at).cast::<u64>().read_volatile() };
+            (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+
     /// What the device must have written at `offset`: changes the shadow, not the memory.
     #[track_caller]
     pub fn expect(&self, offset: usize, bytes: &[u8]) {

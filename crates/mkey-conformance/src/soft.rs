@@ -11,6 +11,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Soft {
     clock: Arc<VirtualClock>,
+    /// What keys and queue pair numbers are made of.
+    seed: Option<u64>,
 }
 
 impl Soft {
@@ -19,9 +21,14 @@ impl Soft {
         Self::default()
     }
 
+    /// Time begins, and keys and numbers are such as `seed` makes.
+    pub fn with_seed(seed: u64) -> Self {
+        Self { seed: Some(seed), ..Self::default() }
+    }
+
     fn options(&self) -> SoftOptions {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        SoftOptions { clock, ..SoftOptions::default() }
+        SoftOptions { clock, seed: self.seed, ..SoftOptions::default() }
     }
 }
 

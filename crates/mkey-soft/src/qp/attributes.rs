@@ -226,6 +226,78 @@ fn check_transition(
     };
     match needed.iter().find(|(_, missing)| *missing) {
         Some(&(name, _)) => refuse(Some(name)),
+        None => check_surplus(kind, from, to, change),
+    }
+}
+
+/// Refuses attributes that can not be set in this transition, as the kernel's table has it.
+fn check_surplus(
+    kind: QpKind,
+    from: QpState,
+    to: QpState,
+    change: &QpModify,
+) -> Result<(), Reason> {
+    use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
+    let (rc, ud) = (kind == QpKind::Rc, kind == QpKind::Ud);
+    let ends = matches!(to, Reset | Error) || (from, to) == (Rts, Sqd);
+    let (resets, inits) = ((from, to) == (Reset, Init), (from, to) == (Init, Init));
+    let (connects, starts) = ((from, to) == (Init, Rtr), (from, to) == (Rtr, Rts));
+    let drained = (from, to) == (Sqd, Sqd);
+    let places = resets || inits;
+    let path = connects && !ud;
+    let given = [
+        ("rights", change.rights.is_some(), !ud),
+        ("port", change.port.is_some(), places || drained && rc),
+        ("pkey_index", change.pkey_index.is_some(), places || connects || drained),
+        ("qkey", change.qkey.is_some(), ud),
+        ("path_mtu", change.path_mtu.is_some(), path),
+        ("dest_qp_num", change.dest_qp_num.is_some(), path),
+        ("rq_psn", change.rq_psn.is_some(), path),
+        ("sq_psn", change.sq_psn.is_some(), starts),
+        ("max_rd_atomic", change.max_rd_atomic.is_some(), rc && (starts || drained)),
+        ("max_dest_rd_atomic", change.max_dest_rd_atomic.is_some(), rc && (connects || drained)),
+        ("min_rnr_timer", change.min_rnr_timer.is_some(), rc && !places),
+        ("timeout", change.timeout.is_some(), rc && (starts || drained)),
+        ("retry_cnt", change.retry_cnt.is_some(), rc && (starts || drained)),
+        ("rnr_retry", change.rnr_retry.is_some(), rc && (starts || drained)),
+        ("ah", change.ah.is_some(), !ud && (connects || drained)),
+    ];
+    match given.iter().find(|(_, given, fits)| *given && (ends || !fits)) {
+        Some(&(what, ..)) => {
+            let allowed = "no attribute of this change of state";
+            Err(Reason::Argument { what, value: to as u64, allowed })
+        }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_that_does_not_go_with_the_change_of_state_is_refused() {
+        use QpState::{Init, Reset, Rtr, Rts, Sqd};
+        let check = |kind, from, to, change: &QpModify| {
+            check_transition(kind, from, to, change).map_err(|reason| reason.errno())
+        };
+        let plain = QpModify::default();
+        let timer = QpModify { min_rnr_timer: Some(1), ..plain.clone() };
+        let timeout = QpModify { timeout: Some(1), ..plain.clone() };
+        let port = QpModify { port: Some(1), ..plain.clone() };
+        let rights = QpModify { rights: Some(Rights::empty()), ..plain.clone() };
+        assert_eq!(check(QpKind::Rc, Rts, Rts, &plain), Ok(()));
+        assert_eq!(check(QpKind::Rc, Rts, Rts, &timer), Ok(()));
+        assert_eq!(check(QpKind::Uc, Rts, Rts, &timer), Err(22));
+        assert_eq!(check(QpKind::Rc, Rts, Rts, &timeout), Err(22));
+        assert_eq!(check(QpKind::Rc, Sqd, Sqd, &timeout), Ok(()));
+        assert_eq!(check(QpKind::Rc, Rts, Rts, &QpModify::rts(1)), Err(22));
+        assert_eq!(check(QpKind::Rc, Rtr, Rts, &QpModify::rts(1)), Ok(()));
+        assert_eq!(check(QpKind::Rc, Init, Init, &port), Ok(()));
+        assert_eq!(check(QpKind::Rc, Rts, Rts, &port), Err(22));
+        assert_eq!(check(QpKind::Rc, Rts, Rts, &rights), Ok(()));
+        assert_eq!(check(QpKind::Ud, Rts, Rts, &rights), Err(22));
+        assert_eq!(check(QpKind::Rc, Rts, QpState::Err, &rights), Err(22));
+        assert_eq!(check(QpKind::Rc, Reset, Init, &QpModify::init(Rights::empty())), Ok(()));
     }
 }
