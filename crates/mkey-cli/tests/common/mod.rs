@@ -1,18 +1,16 @@
 //! Running the built command.
 #![allow(dead_code)] // Each test file uses part of it.
 
+mod alone;
+
 use mkey_cli::bench::report::{Figures, Outcome, Report};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard};
-
-/// Runs that reserve huge pages take turns: they watch the same pool.
-static POOL: Mutex<()> = Mutex::new(());
 
 /// Held while a run may reserve huge pages.
-pub fn alone() -> MutexGuard<'static, ()> {
-    POOL.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+pub fn alone() -> File {
+    alone::alone()
 }
 
 /// `mkey` with these arguments, nothing on standard input.

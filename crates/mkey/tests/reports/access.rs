@@ -2,7 +2,11 @@
 
 use crate::memory::{Mapped, PAGE};
 use mkey::testing::{Pair, Refusal};
-use mkey::{Access, Advice, Key, Mr, Pd, QpState, Reason, Region, RemoteKey, Rkey, WcStatus, Work};
+use mkey::{
+    Access, Advice, Key, Mr, Pd, PeerAccess, QpState, Reason, Region, RemoteKey, Rkey, WcStatus,
+    Work,
+};
+use mkey_core::device::{AhAttr, Gid};
 use mkey_core::queue_pair::QpModify;
 use mkey_core::work::Sge;
 use std::sync::Arc;
@@ -14,10 +18,18 @@ fn region(len: usize) -> Region {
 /// A pair whose requester takes the first "not ready" or silence for an error.
 fn without_retries() -> Pair {
     let pair = Pair::new().expect("connected");
-    let none = QpModify { rnr_retry: Some(0), retry_cnt: Some(0), ..QpModify::default() };
-    for side in [&pair.a, &pair.b] {
-        let rts = QpModify { state: Some(QpState::Rts), ..none.clone() };
-        side.qp.modify(&rts).expect("in RTS");
+    for (side, peer) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+        let (own, peer) = (side.qp.endpoint(), peer.qp.endpoint());
+        let ah = AhAttr { gid: Gid(peer.gid), port: 1, hop_limit: 64, ..AhAttr::default() };
+        let steps = [
+            QpModify { state: Some(QpState::Reset), ..QpModify::default() },
+            QpModify::init(PeerAccess::ALL.rights()),
+            QpModify::rtr(ah, peer.qp_num, peer.mtu, peer.psn),
+            QpModify { rnr_retry: Some(0), retry_cnt: Some(0), ..QpModify::rts(own.psn) },
+        ];
+        for step in &steps {
+            side.qp.modify(step).expect("in order");
+        }
     }
     pair
 }

@@ -1,5 +1,8 @@
 //! The rows over a device that counts and fails as asked.
 
+#[path = "../../../tests/common/alone.rs"]
+mod alone;
+
 use crate::bench::arena::Arena;
 use crate::bench::error::RowError;
 use crate::bench::fake::Fake;
@@ -129,6 +132,7 @@ fn a_panic_gives_huge_pages_back() {
         }
         return;
     }
+    let _alone = alone::alone();
     let before = pages();
     let device = Fake::panicking("reg_mr", pages);
     let stop = Stop::default();
