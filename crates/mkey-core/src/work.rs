@@ -110,6 +110,23 @@ pub enum SendOp<'a> {
     RegMr(RegMr<'a>),
 }
 
+impl SendOp<'_> {
+    /// What its completion says it was.
+    #[inline]
+    pub const fn opcode(&self) -> WcOpcode {
+        match self {
+            Self::Send | Self::SendImm(_) | Self::SendInv(_) => WcOpcode::Send,
+            Self::Write(_) | Self::WriteImm(..) => WcOpcode::RdmaWrite,
+            Self::Read(_) => WcOpcode::RdmaRead,
+            Self::FetchAdd { .. } => WcOpcode::FetchAdd,
+            Self::CompareSwap { .. } => WcOpcode::CompSwap,
+            Self::BindMw(_) | Self::BindMw1(_) => WcOpcode::BindMw,
+            Self::LocalInv(_) => WcOpcode::LocalInv,
+            Self::RegMr(_) => WcOpcode::RegMr,
+        }
+    }
+}
+
 bitflags::bitflags! {
     /// Flags of a send work request (values of `enum ibv_send_flags`; inline is a [`Payload`]).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

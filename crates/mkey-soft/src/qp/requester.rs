@@ -16,8 +16,8 @@ use mkey_core::engine::{Executor, Progress};
 use mkey_core::error::{Error, Object, Reason};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
-use mkey_core::status::{WcOpcode, WcStatus};
-use mkey_core::work::{Completion, SendFlags, SendOp, SendWr};
+use mkey_core::status::WcStatus;
+use mkey_core::work::{Completion, SendFlags, SendWr};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -273,7 +273,7 @@ impl Qp {
         if self.limits.signal_all || wr.flags.contains(SendFlags::SIGNALED) {
             let completion = Completion {
                 byte_len: bytes,
-                ..self.bare(wr.wr_id, WcStatus::Success, opcode(&wr.op))
+                ..self.bare(wr.wr_id, WcStatus::Success, wr.op.opcode())
             };
             self.complete_send(sq, &completion, after);
         }
@@ -299,7 +299,7 @@ impl Qp {
     ) {
         sq.tries = None;
         sq.finished = sq.finished.wrapping_add(1);
-        let completion = Completion { vendor_err, ..self.bare(wr.wr_id, status, opcode(&wr.op)) };
+        let completion = Completion { vendor_err, ..self.bare(wr.wr_id, status, wr.op.opcode()) };
         self.complete_send(sq, &completion, after);
     }
 
@@ -361,19 +361,5 @@ impl Qp {
     pub(super) fn close_sends(&self, sq: &mut Sq) {
         self.drop_sends(sq);
         self.send_cq.close_account(sq.account);
-    }
-}
-
-#[inline]
-fn opcode(op: &SendOp<'_>) -> WcOpcode {
-    match op {
-        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
-        SendOp::Read(_) => WcOpcode::RdmaRead,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
-        SendOp::BindMw(_) | SendOp::BindMw1(_) => WcOpcode::BindMw,
-        SendOp::LocalInv(_) => WcOpcode::LocalInv,
-        SendOp::RegMr(_) => WcOpcode::RegMr,
-        _ => WcOpcode::Send,
     }
 }

@@ -10,7 +10,7 @@ use mkey_core::device::{Device, QpHandle};
 use mkey_core::error::Result;
 use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::queue_pair::{QpModify, QpState};
-use mkey_core::status::{WcOpcode, WcStatus};
+use mkey_core::status::WcStatus;
 use mkey_core::work::{
     BindMw, Completion, Payload, RecvWr, RegMr, RemoteAddr, SendOp, SendWr, Sge,
 };
@@ -53,7 +53,7 @@ impl FaultyQp {
                 self.post(&mut rest, &mut posted)?;
                 return Err(PostError { posted, error });
             }
-            match self.faults.of_work(opcode(&wr.op)) {
+            match self.faults.of_work(wr.op.opcode()) {
                 Some(WorkFault::Fail) => rest.push(bound_to_fail(wr)),
                 Some(WorkFault::Break) => {
                     self.post(&mut rest, &mut posted)?;
@@ -126,19 +126,6 @@ fn bound_to_fail<'a>(wr: &SendWr<'a>) -> SendWr<'a> {
         op => (op, nowhere),
     };
     SendWr { op, payload, ..*wr }
-}
-
-fn opcode(op: &SendOp<'_>) -> WcOpcode {
-    match op {
-        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
-        SendOp::Read(_) => WcOpcode::RdmaRead,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
-        SendOp::BindMw(_) | SendOp::BindMw1(_) => WcOpcode::BindMw,
-        SendOp::LocalInv(_) => WcOpcode::LocalInv,
-        SendOp::RegMr(_) => WcOpcode::RegMr,
-        _ => WcOpcode::Send,
-    }
 }
 
 /// A completion queue some of whose completions come late, or when their queue pair has ended.
@@ -291,6 +278,7 @@ mod tests {
     use crate::{Mr, Region};
     use mkey_core::device::MwKind;
     use mkey_core::rights::Rights;
+    use mkey_core::status::WcOpcode;
 
     /// Posts beside the library, which has no such work of its own here, and polls beside it.
     fn run(pair: &Pair, faults: &Faults, op: SendOp<'_>) -> (WcOpcode, WcStatus) {
@@ -325,7 +313,7 @@ mod tests {
         let begins = [SendOp::BindMw(bind), SendOp::RegMr(reg)];
         let ends = [SendOp::LocalInv(new_key.0), SendOp::LocalInv(key)];
         for (begin, end) in begins.into_iter().zip(ends) {
-            let kind = opcode(&begin);
+            let kind = begin.opcode();
             // Refused, it has not happened: it can be done after that, once.
             faults.fail(kind, When::Nth(1));
             let (_, status) = run(&pair, &faults, begin);
