@@ -203,50 +203,46 @@ fn hammered(a: &Side, op: SendOp<'_>, own: &Buffer, length: u32, then: impl FnOn
 /// way when the queue pair ends would overwrite the canary.
 const LENGTHS: [u32; 2] = [64 << 10, 256 << 10];
 
-#[test]
-fn nothing_is_written_after_the_queue_pair_has_ended_by_which_it_comes() {
+/// For each way of ending a queue pair, many times: `round` with the two sides of a pair, a buffer
+/// of each, their last byte, the name of the way and what ends the second side.
+fn each_ending(round: impl Fn(&Side, [&Buffer; 2], usize, &str, &dyn Fn())) {
     let device = SoftDevice::open(options()).unwrap();
     for (way, end) in endings() {
-        for round in 0..60 {
-            let length = LENGTHS[round % 2];
+        for number in 0..60 {
+            let length = LENGTHS[number % 2] as usize;
             let side = || Side::new(&device, |_| {}, QpKind::Rc);
             let (a, b) = (side(), side());
             connect(&a, &b);
-            let [own, target] =
-                [&a, &b].map(|side| Buffer::new(&device, side.pd, length as usize, ALL));
-            let last = length as usize - 1;
-            hammered(&a, SendOp::Write(target.remote(0)), &own, length, || {
-                end(&device, b.handle());
-                target.set(last, 0xa5);
-                for _ in 0..50 {
-                    assert_eq!(target.get(last), 0xa5, "written after: {way}");
-                    std::thread::yield_now();
-                }
-            });
-            assert_eq!(target.get(last), 0xa5, "written after: {way}");
+            let [own, other] = [&a, &b].map(|side| Buffer::new(&device, side.pd, length, ALL));
+            round(&a, [&own, &other], length - 1, way, &|| end(&device, b.handle()));
         }
     }
 }
 
 #[test]
+fn nothing_is_written_after_the_queue_pair_has_ended_by_which_it_comes() {
+    each_ending(|a, [own, target], last, way, end| {
+        hammered(a, SendOp::Write(target.remote(0)), own, last as u32 + 1, || {
+            end();
+            target.set(last, 0xa5);
+            for _ in 0..50 {
+                assert_eq!(target.get(last), 0xa5, "written after: {way}");
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(target.get(last), 0xa5, "written after: {way}");
+    });
+}
+
+#[test]
 fn nothing_is_read_after_the_queue_pair_has_ended_by_which_it_is_asked_for() {
-    let device = SoftDevice::open(options()).unwrap();
-    for (way, end) in endings() {
-        for round in 0..60 {
-            let length = LENGTHS[round % 2];
-            let side = || Side::new(&device, |_| {}, QpKind::Rc);
-            let (a, b) = (side(), side());
-            connect(&a, &b);
-            let [own, source] =
-                [&a, &b].map(|side| Buffer::new(&device, side.pd, length as usize, ALL));
-            let last = length as usize - 1;
-            hammered(&a, SendOp::Read(source.remote(0)), &own, length, || {
-                end(&device, b.handle());
-                source.set(last, 0xa5);
-            });
-            assert_eq!(own.get(last), 0, "read after: {way}");
-        }
-    }
+    each_ending(|a, [own, source], last, way, end| {
+        hammered(a, SendOp::Read(source.remote(0)), own, last as u32 + 1, || {
+            end();
+            source.set(last, 0xa5);
+        });
+        assert_eq!(own.get(last), 0, "read after: {way}");
+    });
 }
 
 /// A message that found its peer before the peer was reset does not come in by the connection that is
