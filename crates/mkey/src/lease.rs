@@ -16,8 +16,9 @@
 //!   slices let go. It is not used again, since work of its past may still be in some queue.
 //! * An object has one handle. It is idle again when that is gone *and* its end is confirmed.
 //! * A variant of a key is given out once, whether it is posted or not: after [`MOST_USES`] the
-//!   object is freed and another allocated in its place, which gives it another index. The variants of an index would come round
-//!   otherwise, and a peer that kept a key of long ago would find it valid.
+//!   object is freed and another allocated in its place, which gives it another index. The variants
+//!   of an index would come round otherwise, and a peer that kept a key of long ago would find it
+//!   valid.
 
 mod handle;
 mod leases;

@@ -248,7 +248,7 @@ impl Inner {
         let mut wrs: SmallVec<[RecvWr<'_>; 8]> = SmallVec::new();
         let mut rest = &sges[..];
         for recv in chain.iter().take(sound) {
-            let holds = recv.into.iter().map(|slice| slice.hold.clone()).collect();
+            let holds = holds(Data::Slices(recv.into));
             let number = queue.push(Entry { id: recv.id, holds, own: None });
             let (these, after) = rest.split_at_checked(recv.into.len()).unwrap_or((rest, &[]));
             rest = after;
