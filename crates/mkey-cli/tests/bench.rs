@@ -2,13 +2,12 @@
 
 mod common;
 
-use common::{alone, bench, measured, mkey, run, skipped};
+use common::{alone, bench, huge_pages, interrupted_once_reserved, measured, mkey, run, skipped};
 use mkey_cli::bench::report::{Outcome, Report, Summary};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
 
 const SMALL: [&str; 4] = ["--memory", "64MiB", "--time", "2s"];
 
@@ -111,46 +110,30 @@ fn an_interrupted_run_gives_its_huge_pages_back() {
         skipped("an_interrupted_run_gives_its_huge_pages_back", "reserving needs root");
         return;
     }
-    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-    let pages = || fs::read_to_string(POOL).unwrap().trim().parse::<u64>().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json");
     for signal in [Signal::INT, Signal::TERM] {
-        let before = pages();
-        let mut child = mkey(&["bench", "--memory", "64MiB", "--time", "60s", "--json"])
-            .arg(&json)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // The pool's file makes no events: look until the reservation shows.
-        let patience = Instant::now() + Duration::from_secs(20);
-        while pages() < before + 32 {
-            assert!(Instant::now() < patience, "no huge pages were reserved");
-            assert_eq!(child.try_wait().unwrap(), None, "the run ended by itself");
-            std::thread::yield_now();
-        }
-        let pid = Pid::from_child(&child);
-        kill_process(pid, signal).unwrap();
-        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        let before = huge_pages();
+        let mut command = mkey(&["bench", "--memory", "64MiB", "--time", "60s", "--json"]);
+        let Output { status, stderr, .. } =
+            interrupted_once_reserved(command.arg(&json), 32, signal);
         assert_eq!(String::from_utf8(stderr).unwrap(), "mkey: stopping\n");
         assert!(!json.exists(), "an interrupted run left a report");
         assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");
-        assert_eq!(pages(), before);
+        assert_eq!(huge_pages(), before);
     }
 }
 
 #[test]
 fn a_finished_run_gives_its_huge_pages_back() {
     let _alone = alone();
-    const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     if !rustix::process::geteuid().is_root() {
         skipped("a_finished_run_gives_its_huge_pages_back", "reserving needs root");
         return;
     }
-    let before = fs::read_to_string(POOL).unwrap();
+    let before = huge_pages();
     let report = bench(&["--memory", "16MiB", "--time", "1s"]);
     // It had reserved some: otherwise this test shows nothing.
     measured(&report, "mr-2m");
-    assert_eq!(fs::read_to_string(POOL).unwrap(), before);
+    assert_eq!(huge_pages(), before);
 }

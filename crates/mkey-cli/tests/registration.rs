@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{alone, mkey, run, skipped};
+use common::{alone, huge_pages, interrupted_once_reserved, mkey, run, skipped};
 use mkey_cli::bench::registration::report::{Figures, Sweep, Term};
 use mkey_cli::bench::report::Outcome;
 use mkey_cli::model::report::{Model, Part, PredictionOutcome};
 use roxmltree::{Document, ParsingOptions};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 const SMALL: [&str; 6] = ["--sizes", "4KiB..1MiB", "--pages", "4KiB", "--time", "1s"];
 const LABEL: &str = "figures of the software RNIC mkey0, not of a NIC";
-const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 fn sweep(arguments: &[&str]) -> Sweep {
     let (code, stdout, stderr) =
@@ -34,17 +33,12 @@ fn measured(sweep: &Sweep) -> Vec<(u64, &Figures)> {
     sweep.rows.iter().map(|row| (figures(row), row.figures().unwrap())).collect()
 }
 
-/// Huge pages in the pool.
-fn pages() -> u64 {
-    fs::read_to_string(POOL).unwrap().trim().parse().unwrap()
-}
-
 /// Until the pool is as it was. The last pins of a process end a while after it, in a thread of the
 /// kernel, and pages that were given back go with them; there is no event for that.
 fn given_back(before: u64) {
     let patience = Instant::now() + Duration::from_secs(20);
-    while pages() != before {
-        assert!(Instant::now() < patience, "{} huge pages, {before} before", pages());
+    while huge_pages() != before {
+        assert!(Instant::now() < patience, "{} huge pages, {before} before", huge_pages());
         std::thread::yield_now();
     }
 }
@@ -114,7 +108,7 @@ fn huge_pages_are_reserved_and_given_back() {
         skipped("huge_pages_are_reserved_and_given_back", "reserving needs root");
         return;
     }
-    let before = pages();
+    let before = huge_pages();
     let sweep = sweep(&["--sizes", "4KiB..16MiB", "--pages", "2MiB", "--time", "1s"]);
     let sizes: Vec<u64> = measured(&sweep).iter().map(|(bytes, _)| bytes >> 20).collect();
     assert_eq!(sizes, [2, 4, 8, 16]);
@@ -130,25 +124,10 @@ fn an_interrupted_sweep_gives_its_huge_pages_back_and_leaves_no_files() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (json, html) = (folder.path().join("s.json"), folder.path().join("s.html"));
-    let before = pages();
-    let mut child = mkey(&["bench", "registration", "--sizes", "2MiB..64MiB", "--pages", "2MiB"])
-        .args(["--time", "60s", "--json"])
-        .arg(&json)
-        .arg("--html")
-        .arg(&html)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The pool's file makes no events: look until the reservation shows.
-    let patience = Instant::now() + Duration::from_secs(20);
-    while pages() < before + 32 {
-        assert!(Instant::now() < patience, "no huge pages were reserved");
-        assert_eq!(child.try_wait().unwrap(), None, "the run ended by itself");
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    let before = huge_pages();
+    let mut command = mkey(&["bench", "registration", "--sizes", "2MiB..64MiB", "--pages", "2MiB"]);
+    command.args(["--time", "60s", "--json"]).arg(&json).arg("--html").arg(&html);
+    let Output { status, stderr, .. } = interrupted_once_reserved(&mut command, 32, Signal::INT);
     assert_eq!(String::from_utf8(stderr).unwrap(), "mkey: stopping\n");
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{status:?}");
     given_back(before);

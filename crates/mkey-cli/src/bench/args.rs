@@ -1,5 +1,6 @@
 //! The arguments of `mkey bench`.
 
+use super::outputs::Outputs;
 use super::registration::args::RegistrationArgs;
 use super::sizes::parse_bytes;
 use super::storage::args::StorageArgs;
@@ -59,13 +60,9 @@ pub struct BenchArgs {
     #[arg(long)]
     pub no_reserve: bool,
 
-    /// Write all figures as JSON to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    /// Where the figures go
+    #[command(flatten)]
+    pub outputs: Outputs,
 
     /// Write a page with tables and plots to FILE
     #[arg(long, value_name = "FILE")]

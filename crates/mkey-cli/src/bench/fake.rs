@@ -242,18 +242,7 @@ impl CompletionQueue for FakeCq {
         let mut state = self.0.lock();
         let queue = state.completions.entry(self.1).or_default();
         let Some((wr_id, status)) = queue.pop_front() else { return Ok(0) };
-        into[0] = Completion {
-            wr_id,
-            status,
-            opcode: WcOpcode::RdmaWrite,
-            byte_len: 0,
-            imm: None,
-            invalidated: None,
-            qp_num: 0,
-            src_qp: 0,
-            has_grh: false,
-            vendor_err: 0,
-        };
+        into[0] = Completion { wr_id, status, opcode: WcOpcode::RdmaWrite, ..Completion::BLANK };
         Ok(1)
     }
     fn request_notify(&self, _: bool) -> Result<()> {

@@ -5,7 +5,8 @@
 //! * [`measure`]: samples, batches, budgets. [`arena`]: memory, [`populate`] brings it in; [`link`]:
 //!   the two queue pairs; [`rows`]: one strategy each.
 //! * [`report`]: the figures; [`mechanisms`] and [`claims`] are made from them. [`text`] and
-//!   [`table`] print them, [`export`] writes JSON and CSV; [`facts`]: what they were taken on.
+//!   [`table`] print them, [`outputs`] writes what was asked for, as JSON and CSV
+//!   by [`export`]; [`facts`]: what they were taken on.
 //! * [`registration`]: `mkey bench registration`.
 //! * [`storage`]: `mkey bench storage`; [`tensor`]: `mkey bench tensor`.
 
@@ -22,6 +23,7 @@ pub mod measure;
 pub mod mechanisms;
 pub mod memory;
 pub mod mend;
+pub mod outputs;
 pub mod plan;
 pub mod populate;
 pub mod progress;
@@ -47,10 +49,7 @@ use error::RowError;
 use mkey_core::data_plane::DataPlane;
 use mkey_os::mapping::PageKind;
 use report::{IoShape, MemoryFacts, Missing, Report};
-use serde::Serialize;
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
 use std::time::Instant;
 
 /// Bytes of one I/O.
@@ -74,12 +73,11 @@ pub fn run(args: &BenchArgs) -> Result<(), End> {
 
 /// The bench without a further word.
 fn strategies(args: &BenchArgs) -> Result<(), End> {
-    check_outputs(&args.json, &args.csv)?;
+    args.outputs.check()?;
     html::check(&args.html)?;
     let report = if args.device == device::SOFTWARE { software(args)? } else { real(args)? };
-    let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
     html::write(&args.html, || html::bench::page(&report))?;
-    output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
+    args.outputs.write(&report, || export::csv(&report), || text::report(&report))?;
     if report.rows.iter().all(|row| row.figures().is_none()) {
         return Err(End::failed("not one row could be measured"));
     }
@@ -109,54 +107,6 @@ pub(crate) fn ended(error: RowError) -> End {
     match error {
         RowError::Stopped(signal) => End::Signal(signal),
         error => End::failed(error),
-    }
-}
-
-/// Writes what was asked for: JSON, CSV, and the tables unless one of these is standard output.
-pub(crate) fn output(
-    json: &Option<PathBuf>,
-    csv: &Option<PathBuf>,
-    report: &impl Serialize,
-    lines: Option<Vec<u8>>,
-    tables: impl FnOnce() -> String,
-) -> Result<(), End> {
-    if let Some(path) = json {
-        export::write(path, &export::json(report)?)?;
-    }
-    if let Some((path, lines)) = csv.as_ref().zip(lines) {
-        export::write(path, &lines)?;
-    }
-    if [json, csv].into_iter().flatten().any(|path| export::is_stdout(path)) {
-        return Ok(());
-    }
-    crate::cli::print(tables().as_bytes())
-}
-
-/// Refuses what could not be written after the measurement.
-pub(crate) fn check_outputs(json: &Option<PathBuf>, csv: &Option<PathBuf>) -> Result<(), End> {
-    let outputs = [json, csv].into_iter().flatten();
-    let (to_stdout, files): (Vec<_>, Vec<_>) = outputs.partition(|path| export::is_stdout(path));
-    if to_stdout.len() > 1 {
-        return Err(End::Usage("only one of --json and --csv can be standard output".to_owned()));
-    }
-    for path in files {
-        check_output(path).map_err(|error| End::output(path.display(), &error))?;
-    }
-    Ok(())
-}
-
-/// Whether a file could be written. One that is there stays as it is, and none is left behind: an
-/// interrupted run has no report.
-pub(crate) fn check_output(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().append(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        opened => return opened.map(drop),
-    }
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(_) => fs::remove_file(path),
-        // A symbolic link to a file that is still to be made.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -229,19 +179,6 @@ fn warn(out: &mut impl Write, asked: u64, limit: &Missing) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn checking_an_output_makes_no_file_and_changes_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.json");
-        check_output(&path).unwrap();
-        assert!(!path.exists());
-        fs::write(&path, "earlier").unwrap();
-        check_output(&path).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "earlier");
-        let nowhere = folder.path().join("none/run.json");
-        assert_eq!(check_output(&nowhere).unwrap_err().kind(), ErrorKind::NotFound);
-    }
 
     #[test]
     fn the_cap_is_said_with_its_command() {

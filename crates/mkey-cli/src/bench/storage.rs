@@ -30,7 +30,7 @@ use super::progress::Progress;
 use super::report::Missing;
 use super::stop::Stop;
 use super::units::size;
-use super::{check_outputs, ended, facts, memory, output};
+use super::{ended, facts, memory};
 use crate::device::Opened;
 use crate::exit::End;
 use args::{Name, StorageArgs};
@@ -44,7 +44,7 @@ use std::time::Instant;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &StorageArgs) -> Result<(), End> {
-    check_outputs(&args.json, &args.csv)?;
+    args.outputs.check()?;
     check_blocks(args, args.size)?;
     let start = Instant::now();
     let (fitted, missing, unpinnable) = fit(args);
@@ -89,8 +89,7 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
     report.missing.extend(unpinnable);
     report.aims = aims::of(&report);
     report.seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
-    let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
-    output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
+    args.outputs.write(&report, || export::csv(&report), || text::report(&report))?;
     if report.rows.iter().all(|row| row.figures().is_none()) {
         return Err(End::failed("not one row could be measured"));
     }

@@ -17,7 +17,7 @@ pub mod text;
 
 use super::progress::Progress;
 use super::stop::Stop;
-use super::{check_outputs, ended, facts, measure, memory, output};
+use super::{ended, facts, measure, memory};
 use crate::device::Opened;
 use crate::exit::End;
 use args::TensorArgs;
@@ -29,7 +29,7 @@ use std::time::Instant;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &TensorArgs) -> Result<(), End> {
-    check_outputs(&args.json, &args.csv)?;
+    args.outputs.check()?;
     let start = Instant::now();
     let stop = Stop::on_signals().map_err(End::failed)?;
     let opened = Opened::open(&args.device, args.pin, args.command_cost)?;
@@ -56,8 +56,7 @@ pub fn run(args: &TensorArgs) -> Result<(), End> {
     if let Some(pin) = opened.pin_mode() {
         pin.name().clone_into(&mut report.device.pin);
     }
-    let csv = args.csv.as_ref().map(|_| export::csv(&report)).transpose()?;
-    output(&args.json, &args.csv, &report, csv, || text::report(&report))?;
+    args.outputs.write(&report, || export::csv(&report), || text::report(&report))?;
     if report.rows.iter().all(|row| row.figures().is_none()) {
         return Err(End::failed("not one row could be measured"));
     }

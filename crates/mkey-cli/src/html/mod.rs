@@ -11,7 +11,8 @@ pub mod svg;
 #[cfg(test)]
 mod tests;
 
-use crate::bench::{check_output, export};
+use crate::bench::export;
+use crate::bench::outputs::check_output;
 use crate::exit::End;
 use std::path::PathBuf;
 

@@ -9,9 +9,10 @@ pub mod fit;
 pub mod report;
 pub mod text;
 
+use crate::bench::outputs::Outputs;
+use crate::bench::registration;
 use crate::bench::registration::report::{SCHEMA, Sweep};
 use crate::bench::registration::sweep::Effort;
-use crate::bench::{check_outputs, output, registration};
 use crate::exit::End;
 use crate::html;
 use args::ModelArgs;
@@ -27,7 +28,9 @@ const LONGEST: u64 = 64 << 20;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &ModelArgs) -> Result<(), End> {
-    check_outputs(&args.json, &None)?;
+    // A model has no rows.
+    let outputs = Outputs { json: args.json.clone(), csv: None };
+    outputs.check()?;
     html::check(&args.html)?;
     let (sweep, from) = match &args.from {
         Some(path) => (read(path)?, path.display().to_string()),
@@ -38,7 +41,7 @@ pub fn run(args: &ModelArgs) -> Result<(), End> {
     };
     let model = analyse::model(sweep, from, &args.predict);
     html::write(&args.html, || html::model::page(&model))?;
-    output(&args.json, &None, &model, None, || text::model(&model))?;
+    outputs.write(&model, || Ok(Vec::new()), || text::model(&model))?;
     if model.fits.iter().all(|fit| fit.fitted().is_none()) {
         return Err(End::failed("not one kind of page could be fitted"));
     }

@@ -4,9 +4,11 @@
 mod alone;
 
 use mkey_cli::bench::report::{Figures, Outcome, Report};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Held while a run may reserve huge pages.
 pub fn alone() -> File {
@@ -43,6 +45,28 @@ pub fn measured<'r>(report: &'r Report, id: &str) -> &'r Figures {
         Outcome::Measured(figures) => figures,
         Outcome::NotMeasured(missing) => panic!("{id}: {missing:?}"),
     }
+}
+
+/// The 2 MiB pages of the machine's pool.
+pub fn huge_pages() -> u64 {
+    let pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    std::fs::read_to_string(pool).unwrap().trim().parse().unwrap()
+}
+
+/// Runs `command` until it has reserved at least `pages` huge pages, and sends it `signal`; how it
+/// ended, standard error included.
+pub fn interrupted_once_reserved(command: &mut Command, pages: u64, signal: Signal) -> Output {
+    let before = huge_pages();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The pool's file makes no events: look until the reservation shows.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while huge_pages() < before + pages {
+        assert!(Instant::now() < patience, "no huge pages were reserved");
+        assert_eq!(child.try_wait().unwrap(), None, "the run ended by itself");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 /// Notes that a test can not run here, and why; it returns then. Fails where nobody reads such notes.

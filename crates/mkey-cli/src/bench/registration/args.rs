@@ -1,6 +1,7 @@
 //! The arguments of `mkey bench registration`.
 
 use crate::bench::args::{Pin, parse_cost, parse_time};
+use crate::bench::outputs::Outputs;
 use crate::bench::sizes::{Sizes, parse_bytes, parse_sizes};
 use crate::device;
 use clap::{Args, ValueEnum};
@@ -31,13 +32,9 @@ pub struct RegistrationArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub samples: Option<u64>,
 
-    /// Write all figures as JSON to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write one line a size as CSV to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    /// Where the figures go
+    #[command(flatten)]
+    pub outputs: Outputs,
 
     /// Write a page with tables and plots to FILE
     #[arg(long, value_name = "FILE")]

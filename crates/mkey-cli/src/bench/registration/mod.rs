@@ -21,7 +21,7 @@ use super::error::RowError;
 use super::progress::Progress;
 use super::report::Missing;
 use super::stop::Stop;
-use super::{check_outputs, ended, facts, measure, output};
+use super::{ended, facts, measure};
 use crate::device;
 use crate::exit::End;
 use crate::html;
@@ -37,13 +37,12 @@ use sweep::{Context, Effort};
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &RegistrationArgs) -> Result<(), End> {
-    check_outputs(&args.json, &args.csv)?;
+    args.outputs.check()?;
     html::check(&args.html)?;
     let effort = args.samples.map_or(Effort::Time(args.time), Effort::Samples);
     let sweep = take(&args.sweep, effort)?;
-    let csv = args.csv.as_ref().map(|_| export::csv(&sweep)).transpose()?;
     html::write(&args.html, || html::registration::page(&sweep))?;
-    output(&args.json, &args.csv, &sweep, csv, || text::sweep(&sweep))?;
+    args.outputs.write(&sweep, || export::csv(&sweep), || text::sweep(&sweep))?;
     if sweep.rows.iter().all(|row| row.figures().is_none()) {
         return Err(End::failed("not one size could be measured"));
     }

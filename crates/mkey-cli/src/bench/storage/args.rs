@@ -1,10 +1,10 @@
 //! The arguments of `mkey bench storage`: fio's words.
 
 use crate::bench::args::{Pin, chosen, parse_cost};
+use crate::bench::outputs::Outputs;
 use crate::bench::sizes::parse_bytes;
 use crate::device;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// What I/O to do, by which strategies, how long, and where the figures go.
@@ -63,13 +63,9 @@ pub struct StorageArgs {
     #[arg(long, value_enum)]
     pub pin: Option<Pin>,
 
-    /// Write all figures as JSON to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    /// Where the figures go
+    #[command(flatten)]
+    pub outputs: Outputs,
 }
 
 impl StorageArgs {

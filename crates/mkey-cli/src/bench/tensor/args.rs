@@ -1,10 +1,10 @@
 //! The arguments of `mkey bench tensor`.
 
 use crate::bench::args::{Pin, chosen, parse_cost};
+use crate::bench::outputs::Outputs;
 use crate::bench::sizes::{Sizes, parse_bytes, parse_sizes};
 use crate::device;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Which buffers to push, by which strategies, how often, and where the figures go.
@@ -55,13 +55,9 @@ pub struct TensorArgs {
     #[arg(long)]
     pub no_reserve: bool,
 
-    /// Write all figures as JSON to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Write one line a row as CSV to FILE; "-" is standard output, without the tables
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
+    /// Where the figures go
+    #[command(flatten)]
+    pub outputs: Outputs,
 }
 
 impl TensorArgs {
