@@ -418,6 +418,20 @@ fn mayhem(seed: u64, stale: Stale, pin: PinMode) {
     }
     drop(field);
     assert_eq!(unsafe { libc::munmap(memory as *mut _, around) }, 0);
+    marks_end();
+}
+
+/// Waits until all that was unmapped is marked, as registering does: the thread that marks holds
+/// the devices meanwhile, also those that were closed.
+fn marks_end() {
+    let device = SoftDevice::open(SoftOptions::default()).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    // Never unmapped, so that this makes no event of its own.
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let address = HostAddr(WORD.as_ptr().addr() as u64);
+    let spec = MrSpec { address, length: 8, iova: None, rights: Rights::LOCAL_WRITE };
+    let region = unsafe { device.reg_mr(pd, &spec) }.unwrap();
+    device.dereg_mr(region.handle).unwrap();
 }
 
 /// A figure of `/proc/self/status`.
