@@ -134,8 +134,8 @@ impl<'a> Guest<'a> {
     }
 
     /// Boots the guest, runs `command` in it and waits for its end. Output is passed on as it
-    /// comes. A guest that does not come up, or dies of the emulation, is booted again; of the
-    /// latter there is no danger with one processor, which it has then.
+    /// comes. A guest that does not come up, or dies of the emulation, is booted again,
+    /// with one processor: one that is alone runs no stale translation.
     pub fn run(&self, command: &[OsString]) -> Result<Ended> {
         let image = image::build(self.kernel)?;
         let (mut before, mut processors) = (Vec::new(), self.processors);
@@ -161,10 +161,8 @@ impl<'a> Guest<'a> {
                 ended.before = before;
                 return Ok(ended);
             }
-            if emulation {
-                processors = 1;
-            }
-            eprintln!("booting it again ({} of {BOOTS}), processors: {processors}", boots + 1);
+            processors = 1;
+            eprintln!("booting it again with one processor ({} of {BOOTS})", boots + 1);
         }
     }
 }
