@@ -102,6 +102,7 @@ impl<R: Registrar> Core<R> {
                 return Err(error);
             }
         };
+        self.registrar.hear_changes();
         self.gate.wait_in_hand();
         let local = Local::here(self);
         let attached = local.is_none().then(|| self.attach()).flatten();

@@ -140,6 +140,8 @@ impl Registrar for Fake {
         Ok(Registration { id, span: *span, world: Arc::clone(&self.0) })
     }
 
+    fn hear_changes(&self) {}
+
     fn keys(registration: &Registration) -> (Lkey, Rkey) {
         let key = registration.id as u32;
         (Lkey(Key(key)), Rkey(Key(!key)))
