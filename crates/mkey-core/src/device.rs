@@ -78,6 +78,8 @@ pub enum Capability {
     OnDemandImplicit,
     /// Prefetch and other advice.
     Advise,
+    /// Counters of on-demand paging by region.
+    OnDemandStats,
     /// The null memory region.
     NullMr,
     /// Re-registration.
@@ -107,6 +109,7 @@ impl fmt::Display for Capability {
             Self::OnDemand => "on-demand paging",
             Self::OnDemandImplicit => "implicit on-demand paging",
             Self::Advise => "advice on memory regions",
+            Self::OnDemandStats => "counters of on-demand paging by region",
             Self::NullMr => "null memory regions",
             Self::Rereg => "re-registration",
             Self::Atomics => "atomics",

@@ -42,6 +42,9 @@
 //!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
+//!
+//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
+//!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
@@ -83,6 +86,7 @@ pub mod numa;
 pub mod pin;
 pub mod prefault;
 pub mod proc;
+pub mod rdma_netlink;
 mod spans;
 pub mod system_calls;
 pub mod tracefs;
