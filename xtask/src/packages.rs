@@ -64,9 +64,12 @@ pub const HEADERS: &[Package] = &[
     package("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
 ];
 
+/// What reads the captures that the tests write.
+pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS];
+    let all = [HYPERVISOR, RDMA, HEADERS, CAPTURES];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(
