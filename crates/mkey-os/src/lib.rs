@@ -45,6 +45,8 @@
 //!
 //! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
 //!
+//! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
+//!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
@@ -91,3 +93,4 @@ mod spans;
 pub mod system_calls;
 pub mod tracefs;
 pub mod usage;
+pub mod vfio;

@@ -51,13 +51,16 @@ pub fn part(workspace: &Workspace) -> Result<Report> {
             let arguments = ["--include-ignored".into()];
             run_test_binary(workspace, guest, package, test, &arguments, &mut report)?;
         }
+        let mut guest = Guest::new(workspace, kernel);
+        guest.iommu = true;
+        let arguments = ["--include-ignored".into()];
+        run_test_binary(workspace, guest, "mkey-cli", "iommu", &arguments, &mut report)?;
     }
     // What does not depend on the kernel is shown with one.
     if let Some(kernel) = kernels.first() {
         println!("--- {}: how commands end", kernel.release);
         ends(workspace, kernel, &mut report)?;
         booted_again(workspace, kernel, &mut report)?;
-        iommu(workspace, kernel, &mut report)?;
     }
     Ok(report)
 }
@@ -143,21 +146,6 @@ fn booted_again(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> 
             )
         });
     }
-    Ok(())
-}
-
-/// A device behind an IOMMU can be taken over by a program.
-fn iommu(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> Result<()> {
-    const TAKE: &str = "\
-        modprobe vfio_pci && echo 1234 11e8 >/sys/bus/pci/drivers/vfio-pci/new_id && \
-        group=$(readlink /sys/bus/pci/drivers/vfio-pci/*:*/iommu_group) && \
-        echo \"group ${group##*/}\" && test -c \"/dev/vfio/${group##*/}\"";
-    let mut guest = Guest::new(workspace, kernel);
-    guest.iommu = true;
-    let ended = guest.run(&["bash".into(), "-c".into(), TAKE.into()])?;
-    report.check(ended.end == End::Status(0), || {
-        format!("no device for VFIO behind the IOMMU: {:?}", ended.end)
-    });
     Ok(())
 }
 
