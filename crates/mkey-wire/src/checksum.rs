@@ -9,11 +9,20 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            // 2^48 bytes would have to come for it to overflow.
-            self.sum += u64::from(*byte) << if self.odd { 0 } else { 8 };
-            self.odd = !self.odd;
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
+        // 2^48 words would have to come for it to overflow.
+        if self.odd
+            && let Some((low, rest)) = bytes.split_first()
+        {
+            self.sum += u64::from(*low);
+            self.odd = false;
+            bytes = rest;
+        }
+        let (words, last) = bytes.as_chunks();
+        self.sum += words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+        if let [high] = last {
+            self.sum += u64::from(*high) << 8;
+            self.odd = true;
         }
     }
 
