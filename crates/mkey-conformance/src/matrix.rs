@@ -560,6 +560,7 @@ pub const SECTIONS: &[Section] = &[
             ("R-ERR-08", "ERR, RESET, INIT, RTR, RTS restores traffic; regions are not affected."),
             ("R-ERR-09", "The drained event comes with SQD only."),
             ("R-ERR-10", "Unknown handles: ENOENT."),
+            ("R-ERR-11", "ERR can be reached from every state but RESET; from there: EINVAL."),
         ],
     },
     Section {

@@ -99,7 +99,8 @@ impl<'s, S: Subject> Pair<'s, S> {
     /// the events so far forgotten.
     #[track_caller]
     pub fn restate(&self) {
-        for side in [&self.a, &self.b] {
+        // From RESET there is no way to ERR (R-ERR-11).
+        for side in [&self.a, &self.b].into_iter().filter(|side| side.state() != QpState::Reset) {
             side.go(QpState::Err);
         }
         for side in [&self.a, &self.b] {

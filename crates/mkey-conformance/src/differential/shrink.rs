@@ -107,7 +107,8 @@ fn with_one<T: Clone>(list: &[T], by: impl Fn(&T) -> Vec<T>) -> Vec<Vec<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::differential::generate::{self, Offer};
+    use crate::differential::generate;
+    use crate::differential::offer::Offer;
 
     #[test]
     fn only_what_shows_it_is_left() {
@@ -122,7 +123,7 @@ mod tests {
         };
         let mut shrunk = 0;
         for seed in 0..200 {
-            let program = generate::program(seed, Offer::ALL);
+            let program = generate::program(seed, Offer::all());
             if !shows(&program) {
                 continue;
             }

@@ -11,7 +11,7 @@ use mkey_core::device::{
     MwKind, PdHandle, QpHandle, SrqHandle,
 };
 use mkey_core::error::Result;
-use mkey_core::error::errno::ENOENT;
+use mkey_core::error::errno::{EINVAL, ENOENT};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
@@ -36,6 +36,7 @@ rule_tests! {
     r_err_08_regions_and_windows_outlive_an_error needs [Window1],
     r_err_09_send_queue_drained,
     r_err_10_unknown_handles,
+    r_err_11_err_is_not_reached_from_reset,
 }
 
 fn r_err_01_status_numbers<S: Subject>(s: &S) {
@@ -286,4 +287,30 @@ fn r_err_10_unknown_handles<S: Subject>(s: &S) {
         }
     }
     p.works();
+}
+
+fn r_err_11_err_is_not_reached_from_reset<S: Subject>(s: &S) {
+    let fail = QpModify { state: Some(QpState::Err), ..QpModify::default() };
+    for p in [Pair::rc(s), Pair::uc(s), Pair::ud(s)] {
+        let steps: [fn(&Pair<'_, S>); 4] =
+            [|_| (), |p| p.a.to_init(), |p| p.a.to_rtr(&p.b), |p| p.a.to_rts()];
+        for reached in 0..=steps.len() {
+            p.a.go(QpState::Reset);
+            steps[..reached].iter().for_each(|step| step(&p));
+            let before = p.a.state();
+            let failed = p.a.device().modify_qp(p.a.qp.handle, &fail);
+            match before {
+                QpState::Reset => {
+                    assert_eq!(failed.map_err(|e| e.errno()), Err(EINVAL));
+                    assert_eq!(p.a.state(), QpState::Reset);
+                }
+                _ => {
+                    failed.unwrap_or_else(|e| panic!("from {before}: {e}"));
+                    assert_eq!(p.a.state(), QpState::Err, "from {before}");
+                }
+            }
+        }
+        p.restate();
+        p.works();
+    }
 }

@@ -78,9 +78,6 @@ impl Qp {
         });
         match to {
             QpState::Err => {
-                if from == QpState::Reset {
-                    self.gate.change(|view| view.with_state(QpState::Err));
-                }
                 self.fail_receives(&mut rq, after);
                 drop(rq);
                 self.flush_sends(&mut sq, after);
@@ -188,7 +185,8 @@ fn check_values(change: &QpModify, max_rd_atomic: u8) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The transitions of a queue pair and what each needs (`ibv_modify_qp`).
+/// The transitions of a queue pair and what each needs (`ibv_modify_qp`). ERR is reached from all
+/// states but RESET (R-ERR-11), RESET from all.
 fn check_transition(
     kind: QpKind,
     from: QpState,
@@ -199,6 +197,7 @@ fn check_transition(
     let refuse = |missing| Err(Reason::QpTransition { from, to, missing });
     let (rc, ud) = (kind == QpKind::Rc, kind == QpKind::Ud);
     let needed: &[(&'static str, bool)] = match (from, to) {
+        (Reset, Error) => return refuse(None),
         (_, Reset | Error) | (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Sqd | Rts) => &[],
         (Sqe, Rts) if !rc => &[],
         (Reset, Init) => &[
