@@ -34,6 +34,7 @@ mod nic;
 mod notes;
 mod object;
 mod options;
+mod protocol;
 mod qp;
 mod receive;
 mod refusals;
