@@ -8,7 +8,6 @@
 //! ([`sequence`]).
 #![forbid(unsafe_code)]
 
-mod packet;
 mod replies;
 mod requester;
 mod responder;
@@ -17,8 +16,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use packet::{Operation, Part, Request, Response, Syndrome};
 pub(crate) use replies::Reply;
-pub(crate) use requester::{Ending, Heard, Kind, Message, Next, Requester, Transport};
+pub(crate) use requester::{Ending, Heard, Kind, Message, Next, Outgoing, Requester, Transport};
 pub(crate) use responder::{Admit, Answered, Responder};
-pub(crate) use retry::{Patience, answer_time, receiver_time};
+pub(crate) use retry::Patience;

@@ -1,36 +1,25 @@
 //! What a responder has to say, in order.
 
-use super::packet::{Part, Syndrome};
 use super::sequence::{Sequence, on_wire};
-use mkey_core::address::IoAddr;
-use mkey_core::work::RemoteAddr;
+use mkey_wire::response::{ReadResponse, Response};
+use mkey_wire::syndrome::{Credits, Syndrome};
+use mkey_wire::u24::{Msn, Psn};
+use mkey_wire::{aeth, reth};
 use std::collections::VecDeque;
 
 /// Replies that wait at most; a peer that asks for more before it takes these does not keep to what
 /// was agreed on.
 const MOST: usize = 512;
 
+const DONE: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
+
 /// A packet to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    Ack {
-        psn: u32,
-        syndrome: Syndrome,
-        msn: u32,
-    },
-    /// `length` bytes from `remote` on.
-    Read {
-        psn: u32,
-        part: Part,
-        remote: RemoteAddr,
-        length: u32,
-        msn: u32,
-    },
-    Atomic {
-        psn: u32,
-        original: u64,
-        msn: u32,
-    },
+pub(crate) struct Reply {
+    pub(crate) psn: Psn,
+    pub(crate) response: Response,
+    /// Where the bytes are that it carries.
+    pub(crate) bytes: Option<reth::Repr>,
 }
 
 /// What waits to be sent.
@@ -39,60 +28,69 @@ pub(super) struct Replies(VecDeque<Waiting>);
 
 #[derive(Debug)]
 enum Waiting {
-    Ack { sequence: Sequence, syndrome: Syndrome, msn: u32 },
+    Ack { sequence: Sequence, aeth: aeth::Repr },
     Read(ReadReply),
-    Atomic { sequence: Sequence, original: u64, msn: u32 },
+    Atomic { sequence: Sequence, original: u64, msn: Msn },
 }
 
 /// A READ that is being answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadReply {
     pub(super) first: Sequence,
-    pub(super) remote: RemoteAddr,
-    pub(super) length: u32,
+    pub(super) reth: reth::Repr,
     /// Bytes that were sent.
     pub(super) done: u32,
     pub(super) mtu: u32,
-    pub(super) msn: u32,
+    pub(super) msn: Msn,
 }
 
 impl ReadReply {
+    fn sequence(&self) -> Sequence {
+        self.first + u64::from(self.done / self.mtu.max(1))
+    }
+
     fn next(&self) -> Reply {
-        let left = self.length.saturating_sub(self.done);
-        let address = IoAddr(self.remote.address.0.wrapping_add(u64::from(self.done)));
-        Reply::Read {
-            psn: on_wire(self.first + u64::from(self.done / self.mtu)),
-            part: Part { first: self.done == 0, last: left <= self.mtu },
-            remote: RemoteAddr { address, ..self.remote },
-            length: left.min(self.mtu),
-            msn: self.msn,
+        let left = self.reth.length.saturating_sub(self.done);
+        let address = self.reth.address.wrapping_add(u64::from(self.done));
+        let aeth = aeth::Repr { syndrome: DONE, msn: self.msn };
+        let response = match (self.done == 0, left <= self.mtu) {
+            (true, true) => ReadResponse::Only(aeth),
+            (true, false) => ReadResponse::First(aeth),
+            (false, true) => ReadResponse::Last(aeth),
+            (false, false) => ReadResponse::Middle,
+        };
+        let length = left.min(self.mtu);
+        Reply {
+            psn: on_wire(self.sequence()),
+            response: Response::Read(response),
+            bytes: Some(reth::Repr { address, length, ..self.reth }),
         }
     }
 }
 
 impl Replies {
     /// All up to this is done. One that waits already is told by the same packet.
-    pub(super) fn ack(&mut self, upto: Sequence, msn: u32) {
-        if let Some(Waiting::Ack { sequence, syndrome: Syndrome::Ack, msn: last }) =
-            self.0.back_mut()
+    pub(super) fn ack(&mut self, upto: Sequence, msn: Msn) {
+        if let Some(Waiting::Ack { sequence, aeth }) = self.0.back_mut()
+            && aeth.syndrome == DONE
         {
             if *sequence <= upto {
-                (*sequence, *last) = (upto, msn);
+                (*sequence, aeth.msn) = (upto, msn);
             }
             return;
         }
-        self.push(Waiting::Ack { sequence: upto, syndrome: Syndrome::Ack, msn });
+        self.nak(upto, DONE, msn);
     }
 
-    pub(super) fn nak(&mut self, sequence: Sequence, syndrome: Syndrome, msn: u32) {
-        self.push(Waiting::Ack { sequence, syndrome, msn });
+    pub(super) fn nak(&mut self, sequence: Sequence, syndrome: Syndrome, msn: Msn) {
+        self.push(Waiting::Ack { sequence, aeth: aeth::Repr { syndrome, msn } });
     }
 
     pub(super) fn read(&mut self, read: ReadReply) {
         self.push(Waiting::Read(read));
     }
 
-    pub(super) fn atomic(&mut self, sequence: Sequence, original: u64, msn: u32) {
+    pub(super) fn atomic(&mut self, sequence: Sequence, original: u64, msn: Msn) {
         self.push(Waiting::Atomic { sequence, original, msn });
     }
 
@@ -104,39 +102,33 @@ impl Replies {
 
     /// The next packet.
     pub(super) fn next(&self) -> Option<Reply> {
-        Some(match *self.0.front()? {
-            Waiting::Ack { sequence, syndrome, msn } => {
-                Reply::Ack { psn: on_wire(sequence), syndrome, msn }
-            }
+        let (sequence, response) = match *self.0.front()? {
+            Waiting::Read(ref read) => return Some(read.next()),
+            Waiting::Ack { sequence, aeth } => (sequence, Response::Acknowledge(aeth)),
             Waiting::Atomic { sequence, original, msn } => {
-                Reply::Atomic { psn: on_wire(sequence), original, msn }
+                let aeth = aeth::Repr { syndrome: DONE, msn };
+                (sequence, Response::AtomicAcknowledge { aeth, original })
             }
-            Waiting::Read(ref read) => read.next(),
-        })
+        };
+        Some(Reply { psn: on_wire(sequence), response, bytes: None })
     }
 
     /// It was sent.
     pub(super) fn sent(&mut self) {
         if let Some(Waiting::Read(read)) = self.0.front_mut() {
             read.done = read.done.saturating_add(read.mtu);
-            if read.done < read.length {
+            if read.done < read.reth.length {
                 return;
             }
         }
         self.0.pop_front();
     }
 
-    /// The READ that is next can not be gone on with: where it stands.
+    /// The READ that is next can not be gone on with: where it stands. Nothing else is replied.
     pub(super) fn break_off(&mut self) -> Option<Sequence> {
-        match self.0.pop_front()? {
-            Waiting::Read(read) => {
-                self.0.clear();
-                Some(read.first + u64::from(read.done / read.mtu))
-            }
-            other => {
-                self.0.push_front(other);
-                None
-            }
-        }
+        let Some(Waiting::Read(read)) = self.0.front() else { return None };
+        let sequence = read.sequence();
+        self.0.clear();
+        Some(sequence)
     }
 }

@@ -1,9 +1,12 @@
 //! The requester: which packet of which message goes out next, and what the responses end.
 
-use super::packet::{Part, Response, Syndrome};
-use super::retry::{Patience, Tries, receiver_time};
+use super::retry::{Patience, Tries};
 use super::sequence::{Sequence, begin, nearest, on_wire};
 use mkey_core::status::WcStatus;
+use mkey_wire::response::Response;
+use mkey_wire::syndrome::{NakCode, Syndrome};
+use mkey_wire::timer::RnrTimer;
+use mkey_wire::u24::Psn;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -17,8 +20,8 @@ pub(crate) struct Transport {
     pub(crate) reliable: bool,
     /// Bytes of payload of a packet that is not the last of its message.
     pub(crate) mtu: u32,
-    /// The first number, 24 bits.
-    pub(crate) psn: u32,
+    /// The first number.
+    pub(crate) psn: Psn,
     /// Packets that may go out before one of them is acknowledged.
     pub(crate) window: u32,
 }
@@ -60,12 +63,15 @@ pub(crate) enum Next {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
     pub(crate) message: u64,
-    pub(crate) psn: u32,
+    pub(crate) psn: Psn,
     /// Bytes of the message before this packet.
     pub(crate) offset: u64,
     /// Bytes that it carries, or asks for.
     pub(crate) length: u64,
-    pub(crate) part: Part,
+    /// Whether it is the first of its message.
+    pub(crate) first: bool,
+    /// Whether it is the last of its message.
+    pub(crate) last: bool,
     pub(crate) wants_ack: bool,
 }
 
@@ -260,7 +266,8 @@ impl Requester {
             psn: on_wire(entry.first + u64::from(packet)),
             offset,
             length: if last { left } else { mtu },
-            part: Part { first: packet == 0 || entry.kind != Kind::Data, last },
+            first: packet == 0 || entry.kind != Kind::Data,
+            last,
             wants_ack: self.transport.reliable
                 && (last || full || packet % ASK_EVERY == ASK_EVERY - 1),
         })
@@ -333,29 +340,32 @@ impl Requester {
     }
 
     /// A response, and how many bytes of payload came with it.
-    pub(crate) fn hear(&mut self, response: &Response, payload: u64, now: Duration) -> Heard {
-        let psn = match *response {
-            Response::Ack { psn, .. } | Response::Read { psn } | Response::Atomic { psn, .. } => {
-                psn
-            }
-        };
+    pub(crate) fn hear(
+        &mut self,
+        psn: Psn,
+        response: &Response,
+        payload: u64,
+        now: Duration,
+    ) -> Heard {
         let sequence = nearest(self.acked, psn);
         // What is acknowledged already says nothing new, and what was not sent can not be answered.
         if sequence < self.acked || sequence >= self.sent {
             return Heard::Nothing;
         }
         match *response {
-            Response::Ack { syndrome, .. } => {
-                self.acknowledgement(sequence, syndrome, now);
+            Response::Acknowledge(aeth) => {
+                self.acknowledgement(sequence, aeth.syndrome, now);
                 Heard::Nothing
             }
-            Response::Read { .. } => self.read_response(sequence, payload, now),
-            Response::Atomic { original, .. } => self.atomic_response(sequence, original, now),
+            Response::Read(_) => self.read_response(sequence, payload, now),
+            Response::AtomicAcknowledge { original, .. } => {
+                self.atomic_response(sequence, original, now)
+            }
         }
     }
 
     fn acknowledgement(&mut self, sequence: Sequence, syndrome: Syndrome, now: Duration) {
-        if syndrome == Syndrome::Ack {
+        if let Syndrome::Ack(_) = syndrome {
             self.acknowledged(sequence + 1, now);
             return;
         }
@@ -364,12 +374,15 @@ impl Requester {
             return;
         }
         let status = match syndrome {
-            Syndrome::Ack => return,
-            Syndrome::NotReady(code) => return self.not_ready(code, now),
-            Syndrome::Gap => return self.lost(now),
-            Syndrome::InvalidRequest => WcStatus::RemInvReqErr,
-            Syndrome::RemoteAccess => WcStatus::RemAccessErr,
-            Syndrome::RemoteOperation => WcStatus::RemOpErr,
+            Syndrome::RnrNak(timer) => return self.not_ready(timer, now),
+            Syndrome::Nak(NakCode::PsnSequence) => return self.lost(now),
+            Syndrome::Nak(NakCode::InvalidRequest) => WcStatus::RemInvReqErr,
+            Syndrome::Nak(NakCode::RemoteAccess) => WcStatus::RemAccessErr,
+            Syndrome::Nak(NakCode::RemoteOperational) => WcStatus::RemOpErr,
+            Syndrome::Nak(NakCode::InvalidRdRequest) | Syndrome::Reserved(_) => {
+                WcStatus::BadRespErr
+            }
+            Syndrome::Ack(_) => return,
         };
         if let Some(message) = self.find(sequence) {
             self.deadline = None;
@@ -377,7 +390,7 @@ impl Requester {
         }
     }
 
-    fn not_ready(&mut self, code: u8, now: Duration) {
+    fn not_ready(&mut self, timer: RnrTimer, now: Duration) {
         // While it waits, what was under way is answered in the same way.
         if self.pause.is_some() {
             return;
@@ -385,7 +398,7 @@ impl Requester {
         let Some(message) = self.find(self.acked) else { return };
         match self.tries.receiver(&self.patience) {
             Ok(()) => {
-                self.pause = Some(now.saturating_add(receiver_time(code)));
+                self.pause = Some(now.saturating_add(timer.time()));
                 self.deadline = None;
                 self.go_back();
             }

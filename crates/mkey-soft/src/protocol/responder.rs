@@ -1,9 +1,11 @@
 //! The responder: which packets are to be carried out, and what is replied.
 
-use super::packet::{Operation, Part, Request, Syndrome};
 use super::replies::{ReadReply, Replies, Reply};
 use super::sequence::{Sequence, begin, nearest};
-use mkey_core::work::RemoteAddr;
+use mkey_wire::request::{Request, Send, Write};
+use mkey_wire::syndrome::{NakCode, Syndrome};
+use mkey_wire::u24::{Msn, Psn};
+use mkey_wire::{bth, reth};
 use std::collections::VecDeque;
 
 /// One direction of a connection, as its responder sees it.
@@ -13,8 +15,8 @@ pub(crate) struct Responder {
     reliable: bool,
     /// The next packet.
     expected: Sequence,
-    /// Messages that are done, 24 bits.
-    msn: u32,
+    /// Messages that are done.
+    msn: Msn,
     /// The message that has begun and not ended.
     current: Option<Current>,
     /// That packets are missing was told.
@@ -29,8 +31,14 @@ pub(crate) struct Responder {
 
 #[derive(Clone, Copy, Debug)]
 enum Current {
-    Send { done: u64 },
-    Write { remote: RemoteAddr, total: u32, done: u64 },
+    Send {
+        done: u64,
+    },
+    /// The header is that of the whole.
+    Write {
+        reth: reth::Repr,
+        done: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,18 +56,11 @@ pub(crate) enum Admit {
     /// event (R-ERR-04, R-RA-13, R-RA-14).
     Invalid,
     /// To be carried out: a SEND, of which so many bytes have come.
-    Send {
-        before: u64,
-    },
-    /// To be carried out: a WRITE to `remote` of `total` bytes, of which so many have come.
-    Write {
-        remote: RemoteAddr,
-        total: u32,
-        before: u64,
-    },
-    /// To be carried out, as the request says.
-    Read,
-    Atomic,
+    Send { before: u64 },
+    /// To be carried out: a WRITE, of which so many bytes have come; the header is that of the whole.
+    Write { reth: reth::Repr, before: u64 },
+    /// To be carried out: a READ or atomic, as the request says.
+    Whole,
 }
 
 /// How it was carried out.
@@ -75,11 +76,11 @@ pub(crate) enum Answered {
 }
 
 impl Responder {
-    pub(crate) fn new(reliable: bool, psn: u32, max_reads: u8) -> Self {
+    pub(crate) fn new(reliable: bool, psn: Psn, max_reads: u8) -> Self {
         Self {
             reliable,
             expected: begin(psn),
-            msn: 0,
+            msn: Msn::default(),
             current: None,
             told: false,
             kept: VecDeque::new(),
@@ -91,8 +92,8 @@ impl Responder {
 
     /// What is to be done with a request that came with so many bytes of payload, over a link of
     /// this MTU. Unless it is nothing, [`Responder::answered`] follows.
-    pub(crate) fn admit(&mut self, request: &Request, payload: u64, mtu: u32) -> Admit {
-        let sequence = nearest(self.expected, request.psn);
+    pub(crate) fn admit(&mut self, psn: Psn, request: &Request, payload: u64, mtu: u32) -> Admit {
+        let sequence = nearest(self.expected, psn);
         if !self.reliable {
             return self.admit_unreliable(request, sequence, payload, mtu);
         }
@@ -103,7 +104,7 @@ impl Responder {
         if sequence > self.expected {
             if !self.told {
                 self.told = true;
-                self.replies.nak(self.expected, Syndrome::Gap, self.msn);
+                self.replies.nak(self.expected, Syndrome::Nak(NakCode::PsnSequence), self.msn);
             }
             return Admit::Nothing;
         }
@@ -119,8 +120,7 @@ impl Responder {
         payload: u64,
         mtu: u32,
     ) -> Admit {
-        let first = part(&request.operation).is_some_and(|part| part.first);
-        if first {
+        if Part::of(request).is_some_and(|part| part.first) {
             self.current = None;
         } else if sequence != self.expected || self.current.is_none() {
             (self.current, self.expected) = (None, sequence + 1);
@@ -128,7 +128,7 @@ impl Responder {
         }
         self.expected = sequence;
         match self.in_order(request, payload, mtu) {
-            Admit::Invalid | Admit::Read | Admit::Atomic => {
+            Admit::Invalid | Admit::Whole => {
                 (self.current, self.expected) = (None, sequence + 1);
                 Admit::Nothing
             }
@@ -137,58 +137,54 @@ impl Responder {
     }
 
     fn in_order(&self, request: &Request, payload: u64, mtu: u32) -> Admit {
-        let Some(part) = part(&request.operation) else {
-            // Only messages in parts carry a payload.
-            if self.current.is_some() || payload > 0 {
-                return Admit::Invalid;
-            }
-            return match request.operation {
-                Operation::Read { .. } => Admit::Read,
-                _ => Admit::Atomic,
+        let Some(part) = Part::of(request) else {
+            let whole = matches!(
+                request,
+                Request::Read(_) | Request::CompareSwap(_) | Request::FetchAdd(_)
+            );
+            return match self.current {
+                None if whole && payload == 0 => Admit::Whole,
+                _ => Admit::Invalid,
             };
         };
         let mtu = u64::from(mtu);
-        let fits = match part {
-            Part { last: false, .. } => payload == mtu,
-            Part { first: true, last: true } => payload <= mtu,
-            Part { first: false, last: true } => (1..=mtu).contains(&payload),
+        let fits = match (part.first, part.last) {
+            (_, false) => payload == mtu,
+            (true, true) => payload <= mtu,
+            (false, true) => (1..=mtu).contains(&payload),
         };
         if !fits {
             return Admit::Invalid;
         }
-        match (request.operation, self.current) {
-            (Operation::Send { .. }, None) if part.first => Admit::Send { before: 0 },
-            (Operation::Send { .. }, Some(Current::Send { done })) if !part.first => {
+        match (request, self.current) {
+            (Request::Send(_), None) if part.first => Admit::Send { before: 0 },
+            (Request::Send(_), Some(Current::Send { done })) if !part.first => {
                 Admit::Send { before: done }
             }
-            (Operation::Write { target: Some((remote, total)), .. }, None) if part.first => {
-                write(remote, total, 0, payload, part)
+            (&Request::Write(Write::First(reth) | Write::Only(reth, _)), None) => {
+                fits_whole(reth, 0, payload, part)
             }
-            (Operation::Write { .. }, Some(Current::Write { remote, total, done }))
-                if !part.first =>
-            {
-                write(remote, total, done, payload, part)
+            (Request::Write(_), Some(Current::Write { reth, done })) if !part.first => {
+                fits_whole(reth, done, payload, part)
             }
             _ => Admit::Invalid,
         }
     }
 
     fn duplicate(&mut self, request: &Request, sequence: Sequence, mtu: u32) {
-        match request.operation {
-            Operation::Send { .. } | Operation::Write { .. } => {
-                self.replies.ack(self.expected - 1, self.msn);
-            }
-            Operation::Read { remote, length } => {
-                let end = sequence + packets(length, mtu);
+        match request {
+            Request::Send(_) | Request::Write(_) => self.replies.ack(self.expected - 1, self.msn),
+            &Request::Read(reth) => {
+                let end = sequence + packets(&reth, mtu);
                 let kept = self.kept.iter().any(|kept| {
                     matches!(*kept, Kept::Read { first, end: last } if first <= sequence && end <= last)
                 });
                 if kept {
                     let (first, msn) = (sequence, self.msn);
-                    self.replies.read(ReadReply { first, remote, length, done: 0, mtu, msn });
+                    self.replies.read(ReadReply { first, reth, done: 0, mtu, msn });
                 }
             }
-            Operation::Atomic { .. } => {
+            Request::CompareSwap(_) | Request::FetchAdd(_) => {
                 let original = self.kept.iter().find_map(|kept| match *kept {
                     Kept::Atomic { at, original } if at == sequence => Some(original),
                     _ => None,
@@ -197,12 +193,14 @@ impl Responder {
                     self.replies.atomic(sequence, original, self.msn);
                 }
             }
+            Request::Flush(..) | Request::AtomicWrite(_) => {}
         }
     }
 
     /// How a request was carried out that [`Responder::admit`] let in.
     pub(crate) fn answered(
         &mut self,
+        fields: &bth::Fields,
         request: &Request,
         payload: u64,
         mtu: u32,
@@ -213,7 +211,7 @@ impl Responder {
             Answered::Nak(syndrome) => {
                 // Until the request is sent again, what follows it is not missed.
                 self.told = true;
-                if !matches!(syndrome, Syndrome::NotReady(_)) {
+                if !matches!(syndrome, Syndrome::RnrNak(_)) {
                     (self.current, self.refused) = (None, Some((sequence, syndrome)));
                 }
                 self.replies.nak(sequence, syndrome, self.msn);
@@ -227,54 +225,46 @@ impl Responder {
             }
             Answered::Done | Answered::Original(_) => {}
         }
-        match request.operation {
-            Operation::Read { remote, length } => {
-                let end = sequence + packets(length, mtu);
-                (self.expected, self.msn) = (end, (self.msn + 1) & 0xff_ffff);
+        self.expected = sequence + 1;
+        match (request, self.current) {
+            (&Request::Read(reth), _) => {
+                let end = sequence + packets(&reth, mtu);
+                (self.expected, self.msn) = (end, self.msn.plus(1));
                 self.keep(Kept::Read { first: sequence, end });
                 let (first, msn) = (sequence, self.msn);
-                self.replies.read(ReadReply { first, remote, length, done: 0, mtu, msn });
+                self.replies.read(ReadReply { first, reth, done: 0, mtu, msn });
                 return;
             }
-            Operation::Atomic { .. } => {
-                (self.expected, self.msn) = (sequence + 1, (self.msn + 1) & 0xff_ffff);
+            (Request::CompareSwap(_) | Request::FetchAdd(_), _) => {
+                self.msn = self.msn.plus(1);
                 if let Answered::Original(original) = answered {
                     self.keep(Kept::Atomic { at: sequence, original });
                     self.replies.atomic(sequence, original, self.msn);
                 }
                 return;
             }
-            Operation::Send { part, .. } => {
-                let before = match self.current {
-                    Some(Current::Send { done }) => done,
-                    _ => 0,
-                };
-                self.current = (!part.last).then_some(Current::Send { done: before + payload });
+            (Request::Send(Send::First), _) => self.current = Some(Current::Send { done: payload }),
+            (Request::Send(Send::Middle), Some(Current::Send { done })) => {
+                self.current = Some(Current::Send { done: done + payload });
             }
-            Operation::Write { part, target, .. } => {
-                let (remote, total, before) = match (self.current, target) {
-                    (Some(Current::Write { remote, total, done }), _) => (remote, total, done),
-                    (_, Some((remote, total))) => (remote, total, 0),
-                    _ => (RemoteAddr::default(), 0, 0),
-                };
-                let done = before + payload;
-                self.current = (!part.last).then_some(Current::Write { remote, total, done });
+            (&Request::Write(Write::First(reth)), _) => {
+                self.current = Some(Current::Write { reth, done: payload });
             }
+            (Request::Write(Write::Middle), Some(Current::Write { reth, done })) => {
+                self.current = Some(Current::Write { reth, done: done + payload });
+            }
+            _ => (self.current, self.msn) = (None, self.msn.plus(1)),
         }
-        self.expected = sequence + 1;
-        if self.current.is_none() {
-            self.msn = (self.msn + 1) & 0xff_ffff;
-        }
-        if self.reliable && request.wants_ack {
+        if self.reliable && fields.ack_request {
             self.replies.ack(sequence, self.msn);
         }
     }
 
     /// The queue pair has failed. Whoever sends the request again that it failed at is answered
     /// again, as the first answer may have been lost; nothing else is.
-    pub(crate) fn after_failure(&mut self, request: &Request) {
+    pub(crate) fn after_failure(&mut self, psn: Psn) {
         if let Some((sequence, syndrome)) = self.refused
-            && nearest(self.expected, request.psn) == sequence
+            && nearest(self.expected, psn) == sequence
         {
             self.replies.nak(sequence, syndrome, self.msn);
         }
@@ -291,8 +281,9 @@ impl Responder {
     }
 
     /// The bytes of the READ that [`Responder::next`] wants sent may not be read (any more).
-    pub(crate) fn refuse_read(&mut self, syndrome: Syndrome) {
+    pub(crate) fn refuse_read(&mut self, code: NakCode) {
         if let Some(sequence) = self.replies.break_off() {
+            let syndrome = Syndrome::Nak(code);
             self.refused = Some((sequence, syndrome));
             self.replies.nak(sequence, syndrome, self.msn);
         }
@@ -308,23 +299,33 @@ impl Responder {
     }
 }
 
-/// A part of a WRITE fits if the last part, and only that, ends at the length that the first told
-/// (R-RA-13).
-fn write(remote: RemoteAddr, total: u32, before: u64, payload: u64, part: Part) -> Admit {
-    let after = before + payload;
-    let fits = if part.last { after == u64::from(total) } else { after < u64::from(total) };
-    if fits { Admit::Write { remote, total, before } } else { Admit::Invalid }
+/// Which part of a message a packet carries.
+#[derive(Clone, Copy)]
+struct Part {
+    first: bool,
+    last: bool,
 }
 
-/// The part of a message that comes in parts.
-fn part(operation: &Operation) -> Option<Part> {
-    match *operation {
-        Operation::Send { part, .. } | Operation::Write { part, .. } => Some(part),
-        Operation::Read { .. } | Operation::Atomic { .. } => None,
+impl Part {
+    /// That of a message which comes in parts.
+    fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::Send(send) => Some(Self { first: send.begins(), last: send.ends() }),
+            Request::Write(write) => Some(Self { first: write.begins(), last: write.ends() }),
+            _ => None,
+        }
     }
 }
 
+/// A part of a WRITE fits if the last part, and only that, ends at the length that the first told
+/// (R-RA-13).
+fn fits_whole(reth: reth::Repr, before: u64, payload: u64, part: Part) -> Admit {
+    let (after, total) = (before + payload, u64::from(reth.length));
+    let fits = if part.last { after == total } else { after < total };
+    if fits { Admit::Write { reth, before } } else { Admit::Invalid }
+}
+
 /// Sequence numbers that a READ takes.
-fn packets(length: u32, mtu: u32) -> u64 {
-    u64::from(length.div_ceil(mtu.max(1)).max(1))
+fn packets(reth: &reth::Repr, mtu: u32) -> u64 {
+    u64::from(reth.length.div_ceil(mtu.max(1)).max(1))
 }

@@ -1,18 +1,65 @@
 //! A requester and a responder over a network that loses, doubles and reorders packets, in virtual
 //! time: all messages are carried out once and in order, and end as they should.
 
-use super::retry::receiver_time;
-use super::sequence::on_wire;
 use super::*;
-use crate::memory::Atomic;
 use mkey_core::status::WcStatus;
-use mkey_core::work::RemoteAddr;
+use mkey_wire::bth::Fields;
+use mkey_wire::request::{Request, Send, Tail, Write};
+use mkey_wire::response::{ReadResponse, Response};
+use mkey_wire::syndrome::{Credits, NakCode, Syndrome};
+use mkey_wire::timer::RnrTimer;
+use mkey_wire::u24::{Msn, Psn, Qpn};
+use mkey_wire::{aeth, atomic_eth, reth};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_millis(1);
-const RNR_CODE: u8 = 1;
+
+fn psn(psn: u32) -> Psn {
+    Psn::wrapping(psn)
+}
+
+/// A receiver that is not ready: 10 us.
+fn rnr() -> RnrTimer {
+    RnrTimer::from_code(1)
+}
+
+fn range(length: u64) -> reth::Repr {
+    reth::Repr { address: 0, rkey: 0, length: length as u32 }
+}
+
+fn fetch_add() -> Request {
+    Request::FetchAdd(atomic_eth::Repr { address: 0, rkey: 0, swap_or_add: 1, compare: 0 })
+}
+
+fn send(first: bool, last: bool) -> Request {
+    Request::Send(match (first, last) {
+        (true, true) => Send::Only(Tail::Plain),
+        (true, false) => Send::First,
+        (false, true) => Send::Last(Tail::Plain),
+        (false, false) => Send::Middle,
+    })
+}
+
+fn write(first: bool, last: bool, total: u64) -> Request {
+    Request::Write(match (first, last) {
+        (true, true) => Write::Only(range(total), None),
+        (true, false) => Write::First(range(total)),
+        (false, true) => Write::Last(None),
+        (false, false) => Write::Middle,
+    })
+}
+
+fn fields(at: Psn, ack_request: bool) -> Fields {
+    Fields { ack_request, ..Fields::new(Qpn::default(), at) }
+}
+
+fn said(syndrome: Syndrome) -> Response {
+    Response::Acknowledge(aeth::Repr { syndrome, msn: Msn::default() })
+}
+
+const DONE: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
 
 /// What one of the messages is.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +75,8 @@ enum Work {
 #[derive(Clone, Copy, Debug)]
 enum Packet {
     /// Of which message, and which of its bytes.
-    Request(Request, u64, u64, u64),
-    Response(Response, u64),
+    Request(Fields, Request, u64, u64, u64),
+    Response(Psn, Response, u64),
 }
 
 /// How the network treats packets, in parts of 1000.
@@ -133,47 +180,29 @@ impl World {
                 }
                 Next::Packet(out) => {
                     self.requester.sent(self.now);
-                    let remote = RemoteAddr::default();
-                    let operation = match self.work[out.message as usize] {
-                        Work::Send(_) => {
-                            Operation::Send { part: out.part, imm: None, invalidate: None }
-                        }
-                        Work::Write(total) => Operation::Write {
-                            part: out.part,
-                            target: out.part.first.then_some((remote, total as u32)),
-                            imm: None,
-                        },
-                        Work::Read(_) => Operation::Read { remote, length: out.length as u32 },
-                        _ => {
-                            let operation = Atomic::FetchAdd { add: 1 };
-                            Operation::Atomic { remote, operation }
-                        }
+                    let (first, last) = (out.first, out.last);
+                    let (request, bytes) = match self.work[out.message as usize] {
+                        Work::Send(_) => (send(first, last), out.length),
+                        Work::Write(total) => (write(first, last, total), out.length),
+                        Work::Read(_) => (Request::Read(range(out.length)), 0),
+                        _ => (fetch_add(), 0),
                     };
-                    let wants_ack = out.wants_ack;
-                    let request = Request { psn: out.psn, wants_ack, solicited: false, operation };
-                    let bytes = match self.work[out.message as usize] {
-                        Work::Send(_) | Work::Write(_) => out.length,
-                        _ => 0,
-                    };
-                    self.launch(Packet::Request(request, out.message, out.offset, bytes));
+                    let fields = fields(out.psn, out.wants_ack);
+                    self.launch(Packet::Request(fields, request, out.message, out.offset, bytes));
                 }
             }
         }
         while let Some(reply) = self.responder.next() {
             self.responder.sent();
-            let (response, bytes) = match reply {
-                Reply::Ack { psn, syndrome, .. } => (Response::Ack { psn, syndrome }, 0),
-                Reply::Read { psn, length, .. } => (Response::Read { psn }, u64::from(length)),
-                Reply::Atomic { psn, original, .. } => (Response::Atomic { psn, original }, 0),
-            };
-            self.launch(Packet::Response(response, bytes));
+            let bytes = reply.bytes.map_or(0, |bytes| u64::from(bytes.length));
+            self.launch(Packet::Response(reply.psn, reply.response, bytes));
         }
     }
 
     fn arrive(&mut self, packet: Packet) {
         match packet {
-            Packet::Response(response, bytes) => {
-                match self.requester.hear(&response, bytes, self.now) {
+            Packet::Response(psn, response, bytes) => {
+                match self.requester.hear(psn, &response, bytes, self.now) {
                     Heard::Nothing => {}
                     Heard::Land { message, offset } => {
                         let landed = &mut self.landed[message as usize];
@@ -183,44 +212,45 @@ impl World {
                     Heard::Word { original, .. } => self.words.push(original),
                 }
             }
-            Packet::Request(request, message, offset, bytes) => {
+            Packet::Request(fields, request, message, offset, bytes) => {
                 let mtu = self.transport.mtu;
-                let answered = match self.responder.admit(&request, bytes, mtu) {
+                let answered = match self.responder.admit(fields.psn, &request, bytes, mtu) {
                     Admit::Nothing => return,
                     Admit::Invalid => panic!("{request:?} of {:?}", self.work[message as usize]),
                     Admit::Send { before } | Admit::Write { before, .. } => {
-                        let (part, send) = match request.operation {
-                            Operation::Send { part, .. } => (part, true),
-                            Operation::Write { part, .. } => (part, false),
+                        let (first, last, send) = match request {
+                            Request::Send(send) => (send.begins(), send.ends(), true),
+                            Request::Write(write) => (write.begins(), write.ends(), false),
                             _ => unreachable!("only these come in parts"),
                         };
                         assert_eq!(before, offset);
                         if before == 0 && send && self.unready > 0 {
                             self.unready -= 1;
-                            Answered::Nak(Syndrome::NotReady(RNR_CODE))
+                            Answered::Nak(Syndrome::RnrNak(rnr()))
                         } else {
-                            if part.first {
+                            if first {
                                 self.coming = 0;
                             }
                             assert_eq!(self.coming, offset, "no part is missing or comes twice");
                             self.coming += bytes;
-                            if part.last {
+                            if last {
                                 self.carried_out.push((message, self.coming));
                             }
                             Answered::Done
                         }
                     }
-                    Admit::Read => {
+                    Admit::Whole => {
                         self.carried_out.push((message, 0));
-                        Answered::Done
-                    }
-                    Admit::Atomic => {
-                        self.carried_out.push((message, 0));
-                        self.counter += 1;
-                        Answered::Original(self.counter - 1)
+                        match request {
+                            Request::Read(_) => Answered::Done,
+                            _ => {
+                                self.counter += 1;
+                                Answered::Original(self.counter - 1)
+                            }
+                        }
                     }
                 };
-                self.responder.answered(&request, bytes, mtu, answered);
+                self.responder.answered(&fields, &request, bytes, mtu, answered);
             }
         }
     }
@@ -246,8 +276,8 @@ impl World {
     }
 }
 
-fn transport(mtu: u32, psn: u32) -> Transport {
-    Transport { reliable: true, mtu, psn, window: 16 }
+fn transport(mtu: u32, first: u32) -> Transport {
+    Transport { reliable: true, mtu, psn: psn(first), window: 16 }
 }
 
 fn work() -> impl Strategy<Value = Work> {
@@ -356,7 +386,7 @@ fn r_ord_06_a_receiver_that_is_not_ready_is_waited_for() {
     world.push(Work::Write(0));
     world.run();
     assert_eq!(world.ended, [Ok(()), Ok(())]);
-    assert!(world.now >= receiver_time(RNR_CODE) * 5);
+    assert!(world.now >= rnr().time() * 5);
 }
 
 #[test]
@@ -388,12 +418,12 @@ fn r_ord_01_reads_are_limited_and_fences_wait() {
         all
     };
     assert_eq!(sent(&mut requester), [0, 1]);
-    let heard = requester.hear(&Response::Read { psn: 0 }, 8, Duration::ZERO);
+    let heard = requester.hear(psn(0), &Response::Read(ReadResponse::Middle), 8, Duration::ZERO);
     assert_eq!(heard, Heard::Land { message: 0, offset: 0 });
     assert_eq!(sent(&mut requester), [2]);
-    requester.hear(&Response::Atomic { psn: 1, original: 0 }, 0, Duration::ZERO);
+    requester.hear(psn(1), &word(0), 0, Duration::ZERO);
     assert_eq!(sent(&mut requester), [], "the fence waits for the second READ");
-    requester.hear(&Response::Read { psn: 2 }, 8, Duration::ZERO);
+    requester.hear(psn(2), &Response::Read(ReadResponse::Middle), 8, Duration::ZERO);
     assert_eq!(sent(&mut requester), [3]);
 }
 
@@ -408,7 +438,7 @@ fn r_inv_11_local_work_is_not_passed_over() {
     requester.sent(Duration::ZERO);
     assert_eq!(requester.next(Duration::ZERO, false), Next::Nothing);
     requester.on_time(TIMEOUT);
-    requester.hear(&Response::Read { psn: 0 }, 8, TIMEOUT);
+    requester.hear(psn(0), &Response::Read(ReadResponse::Middle), 8, TIMEOUT);
     assert_eq!(requester.next(TIMEOUT, false), Next::Nothing, "the READ is not taken out yet");
     assert_eq!(requester.take_ended(), Some(Ok(())));
     assert_eq!(requester.next(TIMEOUT, false), Next::Local(1));
@@ -422,7 +452,7 @@ fn a_read_response_of_another_length_is_a_bad_response() {
     requester.push(Message { kind: Kind::Read, length: 300, fence: false });
     assert!(matches!(requester.next(Duration::ZERO, false), Next::Packet(_)));
     requester.sent(Duration::ZERO);
-    let heard = requester.hear(&Response::Read { psn: 0 }, 255, Duration::ZERO);
+    let heard = requester.hear(psn(0), &Response::Read(ReadResponse::Middle), 255, Duration::ZERO);
     assert_eq!(heard, Heard::Nothing);
     assert_eq!(requester.take_ended(), Some(Err(Ending::bare(WcStatus::BadRespErr))));
 }
@@ -435,142 +465,134 @@ fn answers_that_nobody_waits_for_are_not_heard() {
     requester.push(Message { kind: Kind::Data, length: 600, fence: false });
     requester.next(Duration::ZERO, false);
     requester.sent(Duration::ZERO);
-    for psn in [4, 6, 7, 100, 0x80_0000, 0xff_ffff] {
-        for syndrome in [Syndrome::Ack, Syndrome::Gap, Syndrome::RemoteAccess] {
-            requester.hear(&Response::Ack { psn, syndrome }, 0, Duration::ZERO);
-            requester.hear(&Response::Read { psn }, 256, Duration::ZERO);
-            requester.hear(&Response::Atomic { psn, original: 1 }, 0, Duration::ZERO);
+    for at in [4, 6, 7, 100, 0x80_0000, 0xff_ffff].map(psn) {
+        for syndrome in [DONE, Syndrome::Nak(NakCode::PsnSequence), Syndrome::RnrNak(rnr())] {
+            requester.hear(at, &said(syndrome), 0, Duration::ZERO);
+            requester.hear(at, &Response::Read(ReadResponse::Middle), 256, Duration::ZERO);
+            requester.hear(at, &word(1), 0, Duration::ZERO);
         }
     }
     assert_eq!(requester.take_ended(), None);
     let Next::Packet(out) = requester.next(Duration::ZERO, false) else { panic!("more is to go") };
-    assert_eq!((out.psn, out.offset), (6, 256));
+    assert_eq!((out.psn, out.offset), (psn(6), 256));
 }
 
-fn request(psn: u32, operation: Operation) -> Request {
-    Request { psn, wants_ack: true, solicited: false, operation }
+fn word(original: u64) -> Response {
+    let aeth = aeth::Repr { syndrome: DONE, msn: Msn::default() };
+    Response::AtomicAcknowledge { aeth, original }
 }
 
-fn send(part: Part) -> Operation {
-    Operation::Send { part, imm: None, invalidate: None }
+/// Lets a responder do what it is asked.
+fn carry_out(responder: &mut Responder, at: u32, request: &Request, payload: u64) {
+    let admit = responder.admit(psn(at), request, payload, 256);
+    assert!(!matches!(admit, Admit::Nothing | Admit::Invalid), "{request:?}");
+    let answered = match request {
+        Request::FetchAdd(_) => Answered::Original(u64::from(at) + 70),
+        _ => Answered::Done,
+    };
+    responder.answered(&fields(psn(at), true), request, payload, 256, answered);
 }
 
 /// R-RA-13, R-RA-14, R-ERR-04: lengths and the order of parts.
 #[test]
 fn r_ra_14_packets_that_do_not_fit_are_invalid() {
-    let (first, middle, last) = (
-        Part { first: true, last: false },
-        Part { first: false, last: false },
-        Part { first: false, last: true },
-    );
-    let write = |part: Part, total| Operation::Write {
-        part,
-        target: part.first.then_some((RemoteAddr::default(), total)),
-        imm: None,
-    };
-    let read = Operation::Read { remote: RemoteAddr::default(), length: 1 };
-    let bad: [(&[(Operation, u64)], Operation, u64); 12] = [
-        (&[], send(first), 255),
-        (&[], send(Part::ONLY), 257),
-        (&[], send(middle), 256),
-        (&[], send(last), 1),
-        (&[(send(first), 256)], send(last), 0),
-        (&[(send(first), 256)], send(middle), 100),
-        (&[(send(first), 256)], send(Part::ONLY), 1),
-        (&[(send(first), 256)], write(last, 0), 1),
-        (&[(send(first), 256)], read, 0),
-        (&[], write(Part::ONLY, 8), 7),
-        (&[], write(first, 256), 256),
-        (&[(write(first, 300), 256)], write(last, 0), 45),
+    let read = Request::Read(range(1));
+    let flush = Request::AtomicWrite(range(8));
+    let bad: [(&[(Request, u64)], Request, u64); 13] = [
+        (&[], send(true, false), 255),
+        (&[], send(true, true), 257),
+        (&[], send(false, false), 256),
+        (&[], send(false, true), 1),
+        (&[(send(true, false), 256)], send(false, true), 0),
+        (&[(send(true, false), 256)], send(false, false), 100),
+        (&[(send(true, false), 256)], send(true, true), 1),
+        (&[(send(true, false), 256)], write(false, true, 0), 1),
+        (&[(send(true, false), 256)], read, 0),
+        (&[], write(true, true, 8), 7),
+        (&[], write(true, false, 256), 256),
+        (&[(write(true, false, 300), 256)], write(false, true, 0), 45),
+        (&[], flush, 8),
     ];
-    for (before, operation, payload) in bad {
-        let mut responder = Responder::new(true, 0, 1);
-        for (psn, &(operation, payload)) in before.iter().enumerate() {
-            let request = request(psn as u32, operation);
-            assert_ne!(responder.admit(&request, payload, 256), Admit::Invalid);
-            responder.answered(&request, payload, 256, Answered::Done);
+    for (before, request, payload) in bad {
+        let mut responder = Responder::new(true, psn(0), 1);
+        for (at, (request, payload)) in before.iter().enumerate() {
+            carry_out(&mut responder, at as u32, request, *payload);
         }
-        let request = request(before.len() as u32, operation);
-        assert_eq!(responder.admit(&request, payload, 256), Admit::Invalid, "{operation:?}");
+        let admit = responder.admit(psn(before.len() as u32), &request, payload, 256);
+        assert_eq!(admit, Admit::Invalid, "{request:?}");
     }
 }
 
 /// R-RA-21: what was kept is replayed, what was not is not.
 #[test]
 fn r_ra_21_only_what_was_asked_last_is_replayed() {
-    let mut responder = Responder::new(true, 0, 1);
-    let atomic =
-        Operation::Atomic { remote: RemoteAddr::default(), operation: Atomic::FetchAdd { add: 1 } };
-    for psn in 0..2 {
-        assert_eq!(responder.admit(&request(psn, atomic), 0, 256), Admit::Atomic);
-        let original = Answered::Original(u64::from(psn) + 70);
-        responder.answered(&request(psn, atomic), 0, 256, original);
+    let mut responder = Responder::new(true, psn(0), 1);
+    for at in 0..2 {
+        carry_out(&mut responder, at, &fetch_add(), 0);
         responder.sent();
     }
-    for psn in [0, 1] {
-        assert_eq!(responder.admit(&request(psn, atomic), 0, 256), Admit::Nothing);
+    for at in [0, 1].map(psn) {
+        assert_eq!(responder.admit(at, &fetch_add(), 0, 256), Admit::Nothing);
     }
-    assert_eq!(responder.next(), Some(Reply::Atomic { psn: 1, original: 71, msn: 2 }));
+    let reply = responder.next().unwrap();
+    assert!(matches!(reply.response, Response::AtomicAcknowledge { original: 71, .. }));
+    assert_eq!(reply.psn, psn(1));
     responder.sent();
     assert_eq!(responder.next(), None);
-    let read = Operation::Read { remote: RemoteAddr::default(), length: 600 };
-    assert_eq!(responder.admit(&request(2, read), 0, 256), Admit::Read);
-    responder.answered(&request(2, read), 0, 256, Answered::Done);
+    carry_out(&mut responder, 2, &Request::Read(range(600)), 0);
     // All of it was sent; the last two packets were lost.
     for _ in 0..3 {
         responder.sent();
     }
-    let rest = Operation::Read { remote: RemoteAddr::default(), length: 600 - 256 };
-    assert_eq!(responder.admit(&request(3, rest), 0, 256), Admit::Nothing);
-    let psns: Vec<_> = std::iter::from_fn(|| {
-        let reply = responder.next()?;
+    let rest = Request::Read(reth::Repr { address: 256, ..range(600 - 256) });
+    assert_eq!(responder.admit(psn(3), &rest, 0, 256), Admit::Nothing);
+    let mut replies = Vec::new();
+    while let Some(reply) = responder.next() {
         responder.sent();
-        match reply {
-            Reply::Read { psn, part, length, .. } => Some((psn, part.first, part.last, length)),
-            _ => None,
-        }
-    })
-    .collect();
-    assert_eq!(psns, [(3, true, false, 256), (4, false, true, 88)]);
+        let Response::Read(read) = reply.response else { panic!("{reply:?}") };
+        let bytes = reply.bytes.unwrap();
+        replies.push((reply.psn.get(), read.begins(), read.ends(), bytes.address, bytes.length));
+    }
+    assert_eq!(replies, [(3, true, false, 256, 256), (4, false, true, 512, 88)]);
     // More than was read before.
-    assert_eq!(responder.admit(&request(3, read), 0, 256), Admit::Nothing);
+    assert_eq!(responder.admit(psn(3), &Request::Read(range(600)), 0, 256), Admit::Nothing);
     assert_eq!(responder.next(), None);
 }
 
 /// A refusal that was lost on the way is told again; nothing else is, after a failure.
 #[test]
 fn a_refusal_is_told_again() {
-    let mut responder = Responder::new(true, 3, 1);
-    let only = send(Part::ONLY);
-    assert_eq!(responder.admit(&request(3, only), 0, 256), Admit::Send { before: 0 });
-    responder.answered(&request(3, only), 0, 256, Answered::Nak(Syndrome::RemoteOperation));
+    let mut responder = Responder::new(true, psn(3), 1);
+    let only = send(true, true);
+    assert_eq!(responder.admit(psn(3), &only, 0, 256), Admit::Send { before: 0 });
+    let syndrome = Syndrome::Nak(NakCode::RemoteOperational);
+    responder.answered(&fields(psn(3), true), &only, 0, 256, Answered::Nak(syndrome));
     responder.sent();
-    responder.after_failure(&request(2, only));
-    responder.after_failure(&request(4, only));
+    responder.after_failure(psn(2));
+    responder.after_failure(psn(4));
     assert_eq!(responder.next(), None);
-    responder.after_failure(&request(3, only));
-    let syndrome = Syndrome::RemoteOperation;
-    assert_eq!(responder.next(), Some(Reply::Ack { psn: 3, syndrome, msn: 0 }));
+    responder.after_failure(psn(3));
+    let (psn, response) = (psn(3), said(syndrome));
+    assert_eq!(responder.next(), Some(Reply { psn, response, bytes: None }));
 }
 
 /// READ responses and acknowledgements that wait are told in order, acknowledgements by one.
 #[test]
 fn acknowledgements_are_told_by_one_packet_and_in_order() {
-    let mut responder = Responder::new(true, 0, 4);
-    let only = send(Part::ONLY);
-    let read = Operation::Read { remote: RemoteAddr::default(), length: 1 };
-    for (psn, operation) in [(0, only), (1, only), (2, read), (3, only), (4, only)] {
-        responder.admit(&request(psn, operation), 0, 256);
-        responder.answered(&request(psn, operation), 0, 256, Answered::Done);
+    let mut responder = Responder::new(true, psn(0xff_ffff), 4);
+    let (only, read) = (send(true, true), Request::Read(range(1)));
+    for (at, request) in [(0xff_ffff, only), (0, only), (1, read), (2, only), (3, only)] {
+        carry_out(&mut responder, at, &request, 0);
     }
     let mut said = Vec::new();
     while let Some(reply) = responder.next() {
         responder.sent();
-        said.push(match reply {
-            Reply::Ack { psn, msn, .. } | Reply::Read { psn, msn, .. } => (psn, msn),
-            Reply::Atomic { .. } => panic!("nobody asked for one"),
-        });
+        let (Response::Acknowledge(aeth) | Response::Read(ReadResponse::Only(aeth))) =
+            reply.response
+        else {
+            panic!("{reply:?}")
+        };
+        said.push((reply.psn.get(), aeth.msn.get()));
     }
-    assert_eq!(said, [(1, 2), (2, 3), (4, 5)]);
-    assert_eq!(on_wire(sequence::begin(4)), 4);
+    assert_eq!(said, [(0, 2), (1, 3), (3, 5)]);
 }

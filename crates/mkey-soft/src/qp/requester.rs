@@ -10,7 +10,6 @@ use super::wait::{Tries, Wait};
 use super::{After, Qp};
 use crate::completion::{Cq, CreditAccount, CreditOf};
 use crate::core::with_executor;
-use crate::protocol::{answer_time, receiver_time};
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
 use mkey_core::engine::{Executor, Progress};
@@ -19,6 +18,7 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, SendFlags, SendWr};
+use mkey_wire::timer::{RnrTimer, ack_timeout};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -173,7 +173,7 @@ impl Qp {
         let (wait, until) = match outcome {
             Outcome::Failed { status, vendor_err } => return Err((status, vendor_err)),
             Outcome::NoAnswer { resend } => {
-                let until = answer_time(timeout).map(|time| now.saturating_add(time));
+                let until = ack_timeout(timeout).map(|time| now.saturating_add(time));
                 (Wait::Answer { until, resend }, until)
             }
             Outcome::NotReady(code) => {
@@ -185,7 +185,7 @@ impl Qp {
                         None => return Err((WcStatus::RnrRetryExcErr, 0)),
                     }
                 }
-                let until = now.saturating_add(receiver_time(code));
+                let until = now.saturating_add(RnrTimer::from_code(code).time());
                 (Wait::Receiver { until }, Some(until))
             }
             Outcome::Pending(change) => (Wait::Quiet(change), Some(now)),
