@@ -11,6 +11,8 @@ pub(super) enum Wait {
     Answer { until: Option<Duration>, resend: bool },
     /// The responder had no receive; another try at this time.
     Receiver { until: Duration },
+    /// A datagram found no room on its path.
+    Room,
     /// A revocation has begun and old accesses are running still.
     Quiet(Box<Change>),
 }
