@@ -20,8 +20,9 @@ use std::sync::Arc;
 
 /// A way to other ports.
 pub(crate) trait Link: Send + Sync + fmt::Debug {
-    /// The way to a queue pair; `None` if there is none by this link, now.
-    fn path(&self, gid: Gid, qp_num: u32) -> Option<Arc<dyn Path>>;
+    /// The way to a queue pair; `None` if there is none by this link, now. `lasting` is one that a
+    /// connection is to go by from now on; a datagram may go astray.
+    fn path(&self, gid: Gid, qp_num: u32, lasting: bool) -> Option<Arc<dyn Path>>;
 
     /// Hands over the packets that have arrived, but not without end; whether there were any. With
     /// `wait` it comes after what another thread is taking in now, else it leaves that to it.

@@ -145,13 +145,19 @@ impl Port {
         }
     }
 
-    /// The way to a queue pair.
-    pub(crate) fn path(&self, core: &Arc<Core>, gid: Gid, qp_num: u32) -> Option<Arc<dyn Path>> {
+    /// As [`Link::path`].
+    pub(crate) fn path(
+        &self,
+        core: &Arc<Core>,
+        gid: Gid,
+        qp_num: u32,
+        lasting: bool,
+    ) -> Option<Arc<dyn Path>> {
         if self.is_elsewhere(gid, qp_num) {
             self.activate(core);
         }
         let usable = self.is_active() && self.born == generation();
-        self.link().filter(|_| usable)?.path(gid, qp_num)
+        self.link().filter(|_| usable)?.path(gid, qp_num, lasting)
     }
 
     /// Notes that a queue pair waits for room on a path.

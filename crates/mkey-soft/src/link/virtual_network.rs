@@ -71,7 +71,7 @@ struct Attached {
 }
 
 impl Link for Attached {
-    fn path(&self, gid: Gid, _: u32) -> Option<Arc<dyn Path>> {
+    fn path(&self, gid: Gid, _: u32, _: bool) -> Option<Arc<dyn Path>> {
         let network = self.network.clone();
         Some(Arc::new(Wire { network, from: self.gid, to: gid }))
     }
@@ -96,7 +96,7 @@ impl Link for Attached {
                 to: self.gid,
                 envelope,
                 mtu: None,
-                back: &|| self.path(from, 0),
+                back: &|| self.path(from, 0, false),
             });
         }
         any

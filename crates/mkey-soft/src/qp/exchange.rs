@@ -151,7 +151,7 @@ impl Qp {
         if sq.met {
             return None;
         }
-        self.core.port.as_ref()?.path(&self.core, sq.attr.ah?.gid, sq.attr.dest_qp_num)
+        self.core.port.as_ref()?.path(&self.core, sq.attr.ah?.gid, sq.attr.dest_qp_num, true)
     }
 
     /// Nobody here answers. What is wrong on this side shows all the same.
@@ -401,7 +401,7 @@ impl Qp {
             false => find_qp(ah.gid, qp_num),
         };
         let Some(peer) = peer else {
-            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num));
+            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num, false));
             return match path {
                 Some(path) => self.ship(executor, wr, source, length, imm, &datagram, qp_num, path),
                 None => Outcome::Done(0),

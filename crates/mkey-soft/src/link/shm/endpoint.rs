@@ -196,12 +196,16 @@ impl Endpoint {
 }
 
 impl Link for Endpoint {
-    fn path(&self, gid: Gid, qp_num: u32) -> Option<Arc<dyn Path>> {
+    fn path(&self, gid: Gid, qp_num: u32, lasting: bool) -> Option<Arc<dyn Path>> {
         if gid == self.gid && self.owns(qp_num) {
             return None;
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get(&(gid, qp_num >> BLOCK_BITS)).filter(|pair| !pair.is_dead()).cloned();
+        let known = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            // The numbers of a process that has ended may be another one's by now.
+            let lives = |pair: &&Arc<Pair>| !pair.is_dead() && !(lasting && pair.has_hung_up());
+            known.get(&(gid, qp_num >> BLOCK_BITS)).filter(lives).cloned()
+        };
         match known {
             Some(pair) => Some(pair),
             // Where nobody is yet, somebody may be at the next try.

@@ -10,6 +10,7 @@ use crate::payload::Bytes;
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_os::file_mapping::FileMapping;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
@@ -93,6 +94,28 @@ impl Pair {
     /// Whether the peer is there no more, or can not be talked to.
     pub(super) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
+    }
+
+    /// Looks whether the peer is there still, without waiting until the thread has noticed.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let mut ring = [0; 1];
+        let gone = match rustix::net::recv(&self.socket, &mut ring[..], peek) {
+            Ok((_, 1..)) | Err(Errno::AGAIN) => self.has_ended(),
+            _ => true,
+        };
+        if gone {
+            self.end();
+        }
+        gone
+    }
+
+    /// Whether the peer's process has ended, although it may have left the socket to a child.
+    fn has_ended(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let mut ended = [PollFd::new(process, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut ended, Some(&now)).is_ok_and(|ended| ended > 0)
     }
 
     fn end(&self) {
@@ -205,12 +228,8 @@ impl Source for Pair {
                 _ => return self.gone(),
             }
         }
-        if let Some(process) = &self.process {
-            let mut ended = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
-            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-            if rustix::event::poll(&mut ended, Some(&now)).is_ok_and(|ended| ended > 0) {
-                self.gone();
-            }
+        if self.has_ended() {
+            self.gone();
         }
     }
 }

@@ -60,9 +60,10 @@ pub(super) fn read(record: Bytes<'_>) -> Option<(Repr, Envelope, Bytes<'_>)> {
     if repr.body.payload_len().is_some_and(|expected| expected != length) {
         return None;
     }
-    let (_, payload) = record.split(before(&repr));
+    let (head, payload) = record.split(before(&repr));
     let envelope = Envelope { traffic_class, hop_limit, source_port, connection };
-    (payload.len() == length).then_some((repr, envelope, payload))
+    let whole = head.len() == before(&repr) && payload.len() == length;
+    whole.then_some((repr, envelope, payload))
 }
 
 #[cfg(test)]
