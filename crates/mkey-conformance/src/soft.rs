@@ -1,9 +1,11 @@
-//! The software RNIC as a subject: both sides are queue pairs of one device, time is virtual.
+//! The software RNIC as a subject: both sides are queue pairs of one device, or of two that talk by
+//! packets. Time is virtual.
 
 use crate::fixture::Subject;
 use mkey_core::device::Device;
 use mkey_os::accounting::{Accountant, Allowance};
-use mkey_soft::{Clock, SoftDevice, SoftOptions, VirtualClock};
+use mkey_soft::{Clock, Link, SoftDevice, SoftOptions, VirtualClock, VirtualNetwork};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ pub struct Soft {
     clock: Arc<VirtualClock>,
     /// What keys and queue pair numbers are made of.
     seed: Option<u64>,
+    /// Where the sides talk by packets, their network.
+    network: Option<Arc<VirtualNetwork>>,
 }
 
 impl Soft {
@@ -26,9 +30,19 @@ impl Soft {
         Self { seed: Some(seed), ..Self::default() }
     }
 
-    fn options(&self) -> SoftOptions {
+    /// Time begins, and the two sides are devices that reach each other only by packets.
+    pub fn by_packets() -> Self {
+        Self { network: Some(VirtualNetwork::new()), ..Self::default() }
+    }
+
+    fn options(&self, side: u8) -> SoftOptions {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        SoftOptions { clock, seed: self.seed, ..SoftOptions::default() }
+        let (link, side) = match &self.network {
+            None => (Link::None, 0),
+            Some(network) => (Link::Virtual(network.clone()), side),
+        };
+        let options = SoftOptions::new("soft0", Ipv4Addr::new(127, 0, 0, 1 + side).into());
+        SoftOptions { clock, link, seed: self.seed, ..options }
     }
 }
 
@@ -36,14 +50,20 @@ impl Subject for Soft {
     type Device = SoftDevice;
 
     fn open(&self) -> (Arc<SoftDevice>, Arc<SoftDevice>) {
-        let device = SoftDevice::open(self.options()).expect("the software RNIC opens");
-        (Arc::clone(&device), device)
+        let open = |side| SoftDevice::open(self.options(side)).expect("the software RNIC opens");
+        match self.network {
+            Some(_) => (open(0), open(1)),
+            None => {
+                let device = open(0);
+                (Arc::clone(&device), device)
+            }
+        }
     }
 
     fn open_limited(&self, memlock: u64) -> Arc<SoftDevice> {
         let allowance = Allowance { memlock: Some(memlock), ipc_lock: false };
         let accountant = Some(Accountant::with_allowance(allowance));
-        SoftDevice::open(SoftOptions { accountant, ..self.options() }).expect("it opens")
+        SoftDevice::open(SoftOptions { accountant, ..self.options(0) }).expect("it opens")
     }
 
     fn pass(&self, device: &SoftDevice, time: Duration) {

@@ -2,6 +2,7 @@
 
 use crate::completion::Cq;
 use crate::events::{Channel, EventQueue};
+use crate::link::Port;
 use crate::object::{Ah, Pd, PdUse};
 use crate::options::SoftOptions;
 use crate::qp::Qp;
@@ -21,7 +22,7 @@ use mkey_os::copy::Installed;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) events: EventQueue<AsyncEvent>,
     pub(crate) refusals: RefusalLog,
     pub(crate) timers: Arc<Timers>,
+    /// The way to queue pairs that are not in this process.
+    pub(crate) port: Option<Port>,
     pub(crate) registrations: Registrations,
     /// Set when the first memory is registered that can be watched.
     pub(crate) watch: OnceLock<&'static Watch>,
@@ -77,8 +80,29 @@ impl Core {
     /// Lets the device's timers go on, from a thread that posts or polls.
     #[inline(always)]
     pub(crate) fn pump(&self) {
+        if let Some(port) = &self.port
+            && port.is_active()
+        {
+            port.drive();
+        }
         if self.timers.any() {
             self.timers.fire(self.timers.now());
+        }
+    }
+
+    /// Takes in the packets that have arrived for the device's port; whether there were any.
+    pub(crate) fn turn(&self) -> bool {
+        self.port.as_ref().is_some_and(Port::turn)
+    }
+
+    /// Has peers ring when they have sent something; whether something is there already.
+    pub(crate) fn hang_bells(&self) -> bool {
+        self.port.as_ref().is_some_and(Port::hang_bells)
+    }
+
+    pub(crate) fn take_bells_down(&self) {
+        if let Some(port) = &self.port {
+            port.take_bells_down();
         }
     }
 
@@ -150,6 +174,16 @@ extern "C" fn in_child() {
     if let Some(executors) = EXECUTORS.get() {
         executors.forget_other_threads();
     }
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Which process this is, counted from the first that had a device by forks. What a process has made
+/// that only it may use remembers it.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
 }
 
 static EXECUTORS: OnceLock<Arc<Executors>> = OnceLock::new();

@@ -58,7 +58,11 @@ impl CompletionQueue for SoftCq {
 
     fn request_notify(&self, solicited_only: bool) -> Result<()> {
         self.core.pump();
-        self.cq.arm(solicited_only).map_err(|reason| cq_error(&self.cq, "req_notify_cq", reason))
+        let armed = self.cq.arm(solicited_only);
+        if let Some(port) = &self.core.port {
+            port.rest();
+        }
+        armed.map_err(|reason| cq_error(&self.cq, "req_notify_cq", reason))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::completion::Cq;
 use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
 use crate::events::{Channel, EventQueue};
+use crate::link::Port;
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
@@ -71,6 +72,7 @@ impl SoftDevice {
             events: EventQueue::default(),
             refusals: RefusalLog::new(options.refusal_log),
             timers: Arc::new(Timers::new(options.clock.clone())),
+            port: Port::new(&options.link, options.gid),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
             objects: Objects::default(),
@@ -79,7 +81,11 @@ impl SoftDevice {
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
             options,
         };
-        Ok(Arc::new(SoftDevice { core: Arc::new(core) }))
+        let core = Arc::new(core);
+        if let Some(port) = &core.port {
+            port.open(&core);
+        }
+        Ok(Arc::new(SoftDevice { core }))
     }
 
     /// Moves a virtual clock to `now` and fires the timers that are due by then; on a real clock
@@ -87,6 +93,7 @@ impl SoftDevice {
     pub fn advance(&self, now: Duration) {
         self.core.options.clock.advance_to(now);
         self.core.timers.fire(now);
+        self.core.pump();
     }
 
     /// When the next of its timers is due; `None` if no work waits for the time. What a program
@@ -148,10 +155,13 @@ impl SoftDevice {
 
     /// A number that no queue pair has at this port, made known for `qp` by `announce`.
     fn number(&self, announce: impl Fn(u32) -> bool) -> Option<u32> {
-        (0..1u32 << QP_NUM_BITS).find_map(|_| {
+        (0..1u32 << QP_NUM_BITS).find_map(|tries| {
             let next = self.core.next_qp_num.fetch_add(1, Ordering::Relaxed);
+            let number = match &self.core.port {
+                Some(port) => port.number(next, tries)?,
+                None => next % (1 << QP_NUM_BITS),
+            };
             // 0 and 1 are those of the management queue pairs.
-            let number = next % (1 << QP_NUM_BITS);
             (number > 1 && announce(number)).then_some(number)
         })
     }

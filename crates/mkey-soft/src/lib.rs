@@ -6,6 +6,8 @@
 //! it, where the peer is a queue pair of this process (of this or another device); the protection
 //! engine decides every access, next to the memory.
 //!
+//! Queue pairs of other processes are reached by [`Link`]s, where the device is opened with one.
+//!
 //! Time is handed to the queue pairs, never read by them: [`Clock`]. With a [`VirtualClock`] and
 //! [`SoftDevice::advance`] timeouts and retries are tested without waiting.
 //!
@@ -27,13 +29,17 @@ mod core;
 mod data_plane;
 mod device;
 mod drain;
+mod driver;
 mod events;
+mod link;
 mod memory;
 mod message;
 mod nic;
 mod notes;
 mod object;
 mod options;
+mod payload;
+mod protocol;
 mod qp;
 mod receive;
 mod refusals;
@@ -46,4 +52,5 @@ mod watch;
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use data_plane::{SoftCq, SoftQp, SoftSrq};
 pub use device::SoftDevice;
-pub use options::{PinMode, SoftOptions, Stale, gid_of};
+pub use link::VirtualNetwork;
+pub use options::{Link, PinMode, SoftOptions, Stale, gid_of};

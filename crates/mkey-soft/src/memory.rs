@@ -10,6 +10,7 @@
 
 use crate::core::Core;
 use crate::nic;
+use crate::payload::{Bytes, Room};
 use crate::qp::Connection;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::engine::{Access, Denied, Executor, FaultCause, Guard, Lane, Place, Segment};
@@ -113,10 +114,20 @@ pub(crate) struct Cursor<'a> {
 /// Where the bytes of a message come from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source<'a> {
-    /// Out of the work request, or out of the device itself.
-    Bytes(&'a [u8]),
+    /// Out of the work request, out of a packet, or out of the device itself.
+    Bytes(Bytes<'a>),
     /// Out of registered memory.
     Memory(Cursor<'a>),
+}
+
+impl Source<'_> {
+    /// As [`Cursor::make_ready`].
+    pub(crate) fn make_ready(&self, executor: &mut Executor, length: u64) -> Result<(), Refusal> {
+        match self {
+            Self::Bytes(_) => Ok(()),
+            Self::Memory(cursor) => cursor.make_ready(executor, length),
+        }
+    }
 }
 
 /// Which side did not allow a transfer.
@@ -180,6 +191,20 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn advance(&mut self, bytes: u64) {
         self.done += bytes as u32;
+    }
+
+    /// The same without its first bytes.
+    pub(crate) fn skip(mut self, mut bytes: u64) -> Self {
+        while let Some((piece, rest)) = self.pieces.split_first() {
+            let left = u64::from(piece.length.saturating_sub(self.done));
+            if bytes < left {
+                self.advance(bytes);
+                break;
+            }
+            (self.pieces, self.done) = (rest, 0);
+            bytes -= left;
+        }
+        self
     }
 
     /// Checks the first `length` bytes without touching them.
@@ -262,15 +287,14 @@ pub(crate) fn transfer(
         let Some(mut to) = target.next(left.min(CHUNK)) else { break };
         let moved = match source {
             Source::Bytes(bytes) => {
-                to.access.length = to.access.length.min(bytes.len() as u64);
-                let length = to.access.length;
-                let (now, later) = bytes.split_at_checked(length as usize).unwrap_or_default();
-                if now.is_empty() {
+                let (now, later) = bytes.split(to.access.length as usize);
+                if now.len() == 0 {
                     break;
                 }
+                to.access.length = now.len() as u64;
                 nic::write(executor, &to, now).map_err(Missed::target)?;
                 *bytes = later;
-                length
+                now.len() as u64
             }
             Source::Memory(cursor) => {
                 let Some(from) = cursor.next(to.access.length) else { break };
@@ -372,20 +396,19 @@ fn beyond(segment: Segment, len: u64) -> Option<Segment> {
     Some(Segment { place, len: left })
 }
 
-/// Bytes of our own into memory.
+/// Bytes of a message into memory, in one chunk.
 pub(crate) fn from_bytes(
     executor: &mut Executor,
     target: &Site<'_>,
-    bytes: &[u8],
+    bytes: Bytes<'_>,
 ) -> Result<(), Missed> {
     loop {
         let closed = match target.open(&mut executor.target) {
             Ok(guard) => {
                 let mut rest = bytes;
                 for segment in guard.segments() {
-                    let (now, later) =
-                        rest.split_at_checked(segment.len as usize).unwrap_or((rest, &[]));
-                    let source = Place::Memory(HostAddr(now.as_ptr() as u64));
+                    let (now, later) = rest.split(segment.len as usize);
+                    let source = Place::Memory(HostAddr(now.start() as u64));
                     place(target.core.tolerant, source, segment.place, now.len() as u64)
                         .map_err(|fault| Missed::Refused(not_present(&fault, &target.access)))?;
                     rest = later;
@@ -398,21 +421,20 @@ pub(crate) fn from_bytes(
     }
 }
 
-/// Memory into bytes of our own.
-pub(crate) fn to_bytes(
+/// Memory into the room of a message, in one chunk.
+pub(crate) fn to_room(
     executor: &mut Executor,
     source: &Site<'_>,
-    bytes: &mut [u8],
+    mut room: Room<'_>,
 ) -> Result<(), Missed> {
     loop {
         let closed = match source.open(&mut executor.source) {
             Ok(guard) => {
-                let mut rest = &mut bytes[..];
+                let mut rest = room.again();
                 for segment in guard.segments() {
-                    let len = rest.len().min(segment.len as usize);
-                    let (now, later) = rest.split_at_mut(len);
-                    let target = Place::Memory(HostAddr(now.as_mut_ptr() as u64));
-                    place(source.core.tolerant, segment.place, target, len as u64)
+                    let (now, later) = rest.split(segment.len as usize);
+                    let target = Place::Memory(HostAddr(now.start() as u64));
+                    place(source.core.tolerant, segment.place, target, now.len() as u64)
                         .map_err(|fault| Missed::Refused(not_present(&fault, &source.access)))?;
                     rest = later;
                 }
@@ -422,6 +444,31 @@ pub(crate) fn to_bytes(
         };
         source.resolve(executor, closed)?;
     }
+}
+
+/// Fills the room of a packet with the next bytes of a message.
+pub(crate) fn gather(
+    executor: &mut Executor,
+    source: &mut Source<'_>,
+    mut room: Room<'_>,
+) -> Result<(), Missed> {
+    match source {
+        Source::Bytes(bytes) => {
+            let (now, later) = bytes.split(room.len());
+            room.put(now);
+            *bytes = later;
+        }
+        Source::Memory(cursor) => {
+            while room.len() > 0 {
+                let Some(site) = cursor.next((room.len() as u64).min(CHUNK)) else { break };
+                let (now, later) = room.split(site.access.length as usize);
+                nic::read(executor, &site, now)?;
+                cursor.advance(site.access.length);
+                room = later;
+            }
+        }
+    }
+    Ok(())
 }
 
 static ZEROS: [u8; 4096] = [0; 4096];

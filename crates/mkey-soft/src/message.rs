@@ -8,18 +8,37 @@ use mkey_core::refusal::Refusal;
 use mkey_core::work::RemoteAddr;
 use std::fmt;
 
-/// A request on the way from a requester to a responder.
+/// A SEND or WRITE on the way from a requester to a responder, or a part of one.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) ask: Ask,
-    /// Bytes that travel with it, or that a READ asks for.
+    /// Bytes that travel with it.
     pub(crate) length: u64,
-    /// Bytes of SEND and WRITE.
+    pub(crate) part: Part,
     pub(crate) source: Source<'a>,
     /// The receiver's completion is a solicited event.
     pub(crate) solicited: bool,
     /// Datagrams: who sends, and with which queue key.
     pub(crate) datagram: Option<Datagram>,
+}
+
+/// Which part of its message a request is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Bytes that came before.
+    pub(crate) before: u64,
+    /// Bytes of the whole. Of a SEND that comes in parts only the last tells.
+    pub(crate) total: u64,
+    /// Whether the message ends with it.
+    pub(crate) last: bool,
+}
+
+impl Part {
+    /// A whole message.
+    #[inline]
+    pub(crate) fn whole(length: u64) -> Self {
+        Self { before: 0, total: length, last: true }
+    }
 }
 
 /// The addresses of an unreliable datagram.
@@ -33,7 +52,8 @@ pub(crate) struct Datagram {
     pub(crate) hop_limit: u8,
 }
 
-/// What is asked.
+/// What is asked. An address is that of the whole message, and what follows the bytes comes with the
+/// last part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     Send { imm: Option<u32>, invalidate: Option<Key> },

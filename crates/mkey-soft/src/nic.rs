@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::memory::{self, Atomic, Failed, Missed, Site};
 use crate::options::Stale;
+use crate::payload::{Bytes, Room};
 use mkey_core::address::{HostRange, IoAddr};
 use mkey_core::engine::{Access, Executor};
 use mkey_core::refusal::Refusal;
@@ -23,8 +24,8 @@ pub(crate) fn chunk(
     target: &Site<'_>,
 ) -> Result<(), Failed> {
     let mut bytes = vec![0u8; source.access.length as usize];
-    read(executor, source, &mut bytes).map_err(Missed::source)?;
-    write(executor, target, &bytes).map_err(Missed::target)
+    read(executor, source, Room::of(&mut bytes)).map_err(Missed::source)?;
+    write(executor, target, Bytes::of(&bytes)).map_err(Missed::target)
 }
 
 /// An atomic on a detached word.
@@ -36,44 +37,60 @@ pub(crate) fn atomic(
 ) -> Result<u64, Missed> {
     let _turn = site.core.unaligned_atomics();
     let mut word = [0u8; 8];
-    read(executor, site, &mut word)?;
+    read(executor, site, Room::of(&mut word))?;
     let old = u64::from_ne_bytes(word);
     if let Some(new) = operation.apply(old) {
-        write(executor, site, &new.to_ne_bytes())?;
+        write(executor, site, Bytes::of(&new.to_ne_bytes()))?;
     }
     Ok(old)
 }
 
-fn read(executor: &mut Executor, site: &Site<'_>, into: &mut [u8]) -> Result<(), Missed> {
-    let missed = match memory::to_bytes(executor, site, into) {
+pub(crate) fn read(
+    executor: &mut Executor,
+    site: &Site<'_>,
+    mut into: Room<'_>,
+) -> Result<(), Missed> {
+    let missed = match memory::to_room(executor, site, into.again()) {
         Ok(()) => return Ok(()),
         Err(missed) => missed,
     };
     match pinned(site, missed)? {
-        Part::Whole(range) => with_pin(site, missed, range, |pin| {
-            pin.read_pinned(range.start.0 as usize, into).is_ok()
-        }),
+        Part::Whole(range) => {
+            let mut bytes = vec![0; into.len()];
+            with_pin(site, missed, range, |pin| {
+                pin.read_pinned(range.start.0 as usize, &mut bytes).is_ok()
+            })?;
+            into.put(Bytes::of(&bytes));
+            Ok(())
+        }
         Part::Some => {
             let (first, second) = halves(site);
-            let (now, later) = into.split_at_mut(first.access.length as usize);
+            let (now, later) = into.split(first.access.length as usize);
             read(executor, &first, now)?;
             read(executor, &second, later)
         }
     }
 }
 
-pub(crate) fn write(executor: &mut Executor, site: &Site<'_>, from: &[u8]) -> Result<(), Missed> {
+pub(crate) fn write(
+    executor: &mut Executor,
+    site: &Site<'_>,
+    from: Bytes<'_>,
+) -> Result<(), Missed> {
     let missed = match memory::from_bytes(executor, site, from) {
         Ok(()) => return Ok(()),
         Err(missed) => missed,
     };
     match pinned(site, missed)? {
-        Part::Whole(range) => with_pin(site, missed, range, |pin| {
-            pin.write_pinned(range.start.0 as usize, from).is_ok()
-        }),
+        Part::Whole(range) => {
+            let bytes = from.to_vec();
+            with_pin(site, missed, range, |pin| {
+                pin.write_pinned(range.start.0 as usize, &bytes).is_ok()
+            })
+        }
         Part::Some => {
             let (first, second) = halves(site);
-            let (now, later) = from.split_at(first.access.length as usize);
+            let (now, later) = from.split(first.access.length as usize);
             write(executor, &first, now)?;
             write(executor, &second, later)
         }

@@ -1,6 +1,7 @@
 //! What the device falls back to, and what is not guaranteed then.
 
 use crate::core::Core;
+use crate::link::Port;
 use crate::options::{PinMode, Stale};
 
 pub(crate) fn notes(core: &Core) -> Vec<String> {
@@ -41,6 +42,11 @@ pub(crate) fn notes(core: &Core) -> Vec<String> {
     } else {
         notes
             .push("unmap events are switched off: stale registrations are not detected".to_owned());
+    }
+    if let Some(why) = core.port.as_ref().and_then(Port::trouble) {
+        notes.push(format!(
+            "other processes are not reached, since there is no folder to meet in: {why}"
+        ));
     }
     let given_up = crate::drain::given_up();
     if given_up > 0 {

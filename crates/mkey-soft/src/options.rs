@@ -1,6 +1,7 @@
 //! How a software RNIC is opened.
 
 use crate::clock::{Clock, RealClock};
+use crate::link::VirtualNetwork;
 use mkey_core::device::Gid;
 use mkey_os::accounting::Accountant;
 pub use mkey_os::pin::PinMode;
@@ -20,6 +21,22 @@ pub enum Stale {
     Nic,
 }
 
+/// How queue pairs of other processes are reached. Those of this process are reached without any
+/// of it, unless the link says otherwise.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Link {
+    /// They are not.
+    #[default]
+    None,
+    /// Those of other processes of this user, on this host and in this network namespace, by shared
+    /// memory.
+    SharedMemory,
+    /// By a network in memory, which also carries all that queue pairs of this process say to each
+    /// other: for tests.
+    Virtual(Arc<VirtualNetwork>),
+}
+
 /// How to open a [`SoftDevice`](crate::SoftDevice).
 #[derive(Clone, Debug)]
 pub struct SoftOptions {
@@ -27,6 +44,8 @@ pub struct SoftOptions {
     pub name: String,
     /// Its port's address; peers name the device by it. Devices of one process may share one.
     pub gid: Gid,
+    /// How queue pairs of other processes are reached.
+    pub link: Link,
     /// How pages are pinned.
     pub pin: PinMode,
     /// What an access to detached pages meets.
@@ -63,6 +82,7 @@ impl Default for SoftOptions {
         Self {
             name: "soft0".to_owned(),
             gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+            link: Link::default(),
             pin: PinMode::Kernel,
             stale: Stale::default(),
             watch: true,

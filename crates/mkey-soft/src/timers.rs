@@ -1,18 +1,16 @@
-//! Timers: driven by the program's own posts and polls, and by one sleeping thread per device that
-//! is started when the first deadline is set.
+//! Timers: driven by the program's own posts and polls, and by the thread of the process
+//! ([`crate::driver`]).
 
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::driver::Driver;
 use crate::qp::Qp;
 use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The thread looks at what is due at once no more often than this: the program's own posts and
-/// polls come first.
-const PATIENCE: Duration = Duration::from_micros(50);
 const NEVER: u64 = u64::MAX;
 
 /// The deadlines of a device.
@@ -22,14 +20,12 @@ pub(crate) struct Timers {
     /// The earliest deadline in nanoseconds, for a look without the lock.
     next: AtomicU64,
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// By time and the queue pair's serial number.
     due: BTreeMap<(u64, u32), Weak<Qp>>,
-    running: bool,
     closed: bool,
 }
 
@@ -39,12 +35,7 @@ fn nanos(time: Duration) -> u64 {
 
 impl Timers {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            next: AtomicU64::new(NEVER),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        }
+        Self { clock, next: AtomicU64::new(NEVER), state: Mutex::default() }
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -59,14 +50,11 @@ impl Timers {
         if self.clock.is_virtual() || state.closed {
             return;
         }
-        if state.running {
-            drop(state);
-            self.changed.notify_one();
-        } else {
-            let weak = Arc::downgrade(core);
-            let thread = std::thread::Builder::new().name("mkey-soft timers".to_owned());
-            // Without a thread, timers fire late: at the program's next post or poll.
-            state.running = thread.spawn(move || run(&weak)).is_ok();
+        drop(state);
+        // Without a thread, timers fire late: at the program's next post or poll.
+        if let Some(driver) = Driver::get() {
+            driver.join(core);
+            driver.hurry(when.saturating_sub(self.now()));
         }
     }
 
@@ -90,6 +78,9 @@ impl Timers {
     /// Fires what is due by `now`.
     pub(crate) fn fire(&self, now: Duration) {
         let now_nanos = nanos(now);
+        if self.next.load(Ordering::Acquire) > now_nanos {
+            return;
+        }
         // Each only once per call, so that work which is due again at once does not keep us here.
         let mut state = lock(&self.state);
         let mut fired = Vec::new();
@@ -108,44 +99,11 @@ impl Timers {
         }
     }
 
-    /// Ends the thread.
+    /// Ends it: nothing fires any more.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
         state.due.clear();
         self.refresh(&state);
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until something is due; false once closed.
-    fn sleep(&self) -> bool {
-        let mut state = lock(&self.state);
-        loop {
-            if state.closed {
-                return false;
-            }
-            state = match state.due.first_key_value() {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some((&(when, _), _)) => {
-                    let left = Duration::from_nanos(when).saturating_sub(self.now());
-                    let wait = left.max(PATIENCE);
-                    let state = self.changed.wait_timeout(state, wait);
-                    let state = state.unwrap_or_else(PoisonError::into_inner).0;
-                    let now = nanos(self.now());
-                    if state.due.first_key_value().is_some_and(|(&(when, _), _)| when <= now) {
-                        return !state.closed;
-                    }
-                    state
-                }
-            };
-        }
-    }
-}
-
-fn run(core: &Weak<Core>) {
-    let Some(timers) = core.upgrade().map(|core| core.timers.clone()) else { return };
-    while timers.sleep() {
-        timers.fire(timers.now());
     }
 }

@@ -86,9 +86,11 @@ fn r_ord_03_invalidation_waits_for_earlier_work<S: Subject>(s: &S) {
     p.a.reg_fast(&mut fast, 0, Rights::LOCAL_WRITE, &[own.sge(0, length as u32)]);
     let sges = [fast.sge(0, length as u32)];
     let ids = [p.a.wr_id(), p.a.wr_id(), p.a.wr_id()];
+    let write = p.a.wr(ids[1], Write(target.remote(0)), &sges);
     p.a.chain(&[
         p.a.wr(ids[0], Read(target.remote(0)), &sges),
-        p.a.wr(ids[1], Write(target.remote(0)), &sges),
+        // Only behind a fence does it write what was read (R-ORD-01).
+        SendWr { flags: SendFlags::SIGNALED | SendFlags::FENCE, ..write },
         p.a.wr(ids[2], LocalInv(fast.key), &[]),
     ])
     .expect("post_send");

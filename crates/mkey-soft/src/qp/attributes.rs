@@ -1,6 +1,7 @@
 //! Attributes and states: `modify_qp`, `query_qp`, destruction.
 
-use super::{After, Qp};
+use super::requester::Sq;
+use super::{After, Listening, Qp};
 use crate::core::{forget_qp, with_executor};
 use crate::drain::drain_ended;
 use crate::sync::lock;
@@ -35,6 +36,12 @@ impl Qp {
     /// Changes attributes and state; all or nothing.
     pub(crate) fn modify(&self, change: &QpModify) -> Result<(), Reason> {
         check_values(change, crate::device::MAX_RD_ATOMIC)?;
+        if change.state == Some(QpState::Rtr)
+            && let Some(port) = &self.core.port
+        {
+            let peer = change.ah.map(|ah| (ah.gid, change.dest_qp_num.unwrap_or_default()));
+            port.expect(&self.core, peer);
+        }
         let mut after = After::default();
         let result = self.modify_locked(change, &mut after);
         after.run();
@@ -45,6 +52,7 @@ impl Qp {
     }
 
     fn modify_locked(&self, change: &QpModify, after: &mut After) -> Result<(), Reason> {
+        let mut listening = lock(&self.listening);
         let mut sq = lock(&self.sq);
         let mut rq = lock(&self.rq);
         let view = self.gate.view();
@@ -59,6 +67,7 @@ impl Qp {
         if to == QpState::Reset {
             rq.ring.clear();
             rq.begun = None;
+            *listening = None;
             self.drop_sends(&mut sq);
             sq.attr = fresh();
             self.gate.change(|view| {
@@ -72,6 +81,17 @@ impl Qp {
         (rq.qkey, rq.min_rnr_timer) = (sq.attr.qkey, sq.attr.min_rnr_timer);
         let (rights, reads) = (sq.attr.rights, sq.attr.max_dest_rd_atomic > 0);
         let connects = from == QpState::Init && to == QpState::Rtr;
+        if connects && self.core.port.is_some() {
+            *listening = Some(Box::new(Listening::new(self.kind, &sq.attr)));
+        } else if let Some(listening) = &mut *listening
+            && change.ah.is_some()
+        {
+            listening.set(&sq.attr);
+        }
+        let Sq { attr, flight, .. } = &mut *sq;
+        if let Some(flight) = flight {
+            flight.set(attr);
+        }
         self.gate.change(|view| {
             let view = view.with_rights(rights).with_reads(reads);
             if connects { view.anew() } else { view }
@@ -106,9 +126,11 @@ impl Qp {
     pub(crate) fn destroy(&self) {
         forget_qp(self.core.options.gid, self.num);
         {
+            let mut listening = lock(&self.listening);
             let mut sq = lock(&self.sq);
             let mut rq = lock(&self.rq);
             self.gate.change(|view| view.with_state(QpState::Reset).anew().dead());
+            *listening = None;
             rq.ring.clear();
             rq.begun = None;
             drop(rq);

@@ -6,8 +6,10 @@ use super::requester::Sq;
 use super::responder::{MAX_MESSAGE, Undone};
 use super::{After, Connection, Qp};
 use crate::core::find_qp;
+use crate::link::{Path, Port};
 use crate::memory::{self, Atomic, Cursor, Failed, Party, Site, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
+use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Part, Request, Words};
+use crate::payload::Bytes;
 use crate::sync::lock;
 use mkey_core::device::{MwKind, RefusedBy};
 use mkey_core::engine::{Access, Change, Executor, Progress};
@@ -44,6 +46,10 @@ pub(super) enum Outcome {
         resend: bool,
     },
     NotReady(u8),
+    /// The peer is not in this process; it is reached by this path.
+    Path(Arc<dyn Path>),
+    /// There is no room on the path now.
+    NoRoom,
     /// Boxed, as it is rare and large.
     Pending(Box<Change>),
 }
@@ -58,6 +64,21 @@ impl Qp {
         wr: &SendWr<'_>,
         after: &mut After,
     ) -> Outcome {
+        if let Some(outcome) = self.manage(wr) {
+            return outcome;
+        }
+        if self.kind == QpKind::Ud {
+            return self.send_datagram(sq, executor, wr, after);
+        }
+        let Some(link) = self.reach(sq) else { return self.unreachable(sq, executor, wr) };
+        let outcome = self.exchange(&link, executor, wr, after);
+        sq.link = Some(link);
+        outcome
+    }
+
+    /// Carries out what concerns this side's protection tables only; `None` if it is none of that.
+    #[inline]
+    pub(super) fn manage(&self, wr: &SendWr<'_>) -> Option<Outcome> {
         let engine = &self.core.engine;
         let change = match wr.op {
             SendOp::BindMw(bind) => engine.bind(self.scope(), &bind, MwKind::Type2),
@@ -68,21 +89,15 @@ impl Qp {
                 Err(ManageRefusal::Rights { rights: reg.rights })
             }
             SendOp::RegMr(reg) => engine.fast_register(self.scope(), &reg),
-            _ if self.kind == QpKind::Ud => return self.send_datagram(sq, executor, wr, after),
-            _ => {
-                let Some(link) = self.reach(sq) else { return self.unreachable(executor, wr) };
-                let outcome = self.exchange(&link, executor, wr, after);
-                sq.link = Some(link);
-                return outcome;
-            }
+            _ => return None,
         };
-        match change {
+        Some(match change {
             Ok(mut change) => match engine.finish(&mut change) {
                 Progress::Quiet => Outcome::Done(0),
                 Progress::Pending => Outcome::Pending(Box::new(change)),
             },
             Err(refusal) => self.not_managed(wr, refusal),
-        }
+        })
     }
 
     #[cold]
@@ -106,11 +121,16 @@ impl Qp {
                 return Some(link);
             }
         }
-        self.find_peer(sq)
+        let found = self.find_peer(sq);
+        sq.met |= found.is_some();
+        found
     }
 
     #[cold]
     fn find_peer(&self, sq: &Sq) -> Option<Link> {
+        if self.core.port.as_ref().is_some_and(Port::carries_all) {
+            return None;
+        }
         let qp = find_qp(sq.attr.ah?.gid, sq.attr.dest_qp_num)?;
         let rq = lock(&qp.rq);
         let view = qp.gate.view();
@@ -125,9 +145,21 @@ impl Qp {
         Some(Link { epoch: view.epoch(), qp })
     }
 
-    /// Nobody answers. What is wrong on this side shows all the same.
+    /// The path to a peer that is not in this process. A peer that was here once stays here, until
+    /// the connection is made anew.
+    fn path(&self, sq: &Sq) -> Option<Arc<dyn Path>> {
+        if sq.met {
+            return None;
+        }
+        self.core.port.as_ref()?.path(&self.core, sq.attr.ah?.gid, sq.attr.dest_qp_num, true)
+    }
+
+    /// Nobody here answers. What is wrong on this side shows all the same.
     #[cold]
-    fn unreachable(&self, executor: &mut Executor, wr: &SendWr<'_>) -> Outcome {
+    fn unreachable(&self, sq: &Sq, executor: &mut Executor, wr: &SendWr<'_>) -> Outcome {
+        if let Some(path) = self.path(sq) {
+            return Outcome::Path(path);
+        }
         let (source, length) = self.source(wr);
         if sends_bytes(&wr.op)
             && let Err(outcome) = self.check_source(executor, wr, &source, length)
@@ -141,9 +173,9 @@ impl Qp {
     }
 
     #[inline]
-    fn source<'a>(&'a self, wr: &SendWr<'a>) -> (Source<'a>, u64) {
+    pub(super) fn source<'a>(&'a self, wr: &SendWr<'a>) -> (Source<'a>, u64) {
         match wr.payload {
-            Payload::Inline(bytes) => (Source::Bytes(bytes), bytes.len() as u64),
+            Payload::Inline(bytes) => (Source::Bytes(Bytes::of(bytes)), bytes.len() as u64),
             Payload::Sges(sges) => {
                 let party = self.own_memory(Want::LocalRead);
                 (Source::Memory(Cursor::new(party, sges)), total(sges))
@@ -152,28 +184,23 @@ impl Qp {
     }
 
     #[inline]
-    fn own_memory(&self, want: Want) -> Party<'_> {
+    pub(super) fn own_memory(&self, want: Want) -> Party<'_> {
         Party { core: &self.core, pd: self.pd, qp: self.id, want, through: None }
     }
 
-    fn check_source(
+    pub(super) fn check_source(
         &self,
         executor: &mut Executor,
         wr: &SendWr<'_>,
         source: &Source<'_>,
         length: u64,
     ) -> Result<(), Outcome> {
-        match source {
-            Source::Bytes(_) => Ok(()),
-            Source::Memory(cursor) => cursor
-                .make_ready(executor, length)
-                .map_err(|refusal| self.own_fault(wr, length, refusal)),
-        }
+        source.make_ready(executor, length).map_err(|refusal| self.own_fault(wr, length, refusal))
     }
 
     /// This side's memory did not allow it: D-LOC.
     #[cold]
-    fn own_fault(&self, wr: &SendWr<'_>, length: u64, refusal: Refusal) -> Outcome {
+    pub(super) fn own_fault(&self, wr: &SendWr<'_>, length: u64, refusal: Refusal) -> Outcome {
         let words = Words { what: post::name(&wr.op), length, remote: None };
         let vendor_err = self.core.refuse(self.num, &words, RefusedBy::Access(refusal));
         Outcome::Failed { status: refusal.local_status(), vendor_err }
@@ -233,7 +260,8 @@ impl Qp {
             return outcome;
         }
         let solicited = wr.flags.contains(SendFlags::SOLICITED);
-        let mut request = Request { ask, length, source, solicited, datagram: None };
+        let part = Part::whole(length);
+        let mut request = Request { ask, length, part, source, solicited, datagram: None };
         match peer.handle_request(executor, connection, &mut request, after) {
             Answer::Ack => Outcome::Done(0),
             answer => self.answered(peer, wr, length, answer),
@@ -311,7 +339,12 @@ impl Qp {
             Ok(old) => {
                 let old = old.to_ne_bytes();
                 let mut landing = Cursor::new(self.own_memory(Want::LocalWrite), sges);
-                match memory::transfer(executor, &mut Source::Bytes(&old), &mut landing, 8) {
+                match memory::transfer(
+                    executor,
+                    &mut Source::Bytes(Bytes::of(&old)),
+                    &mut landing,
+                    8,
+                ) {
                     Ok(()) => Outcome::Done(8),
                     Err(Failed::Source(refusal) | Failed::Target(refusal)) => {
                         self.own_fault(wr, 8, refusal)
@@ -349,9 +382,6 @@ impl Qp {
         if let Err(outcome) = self.check_source(executor, wr, &source, length) {
             return outcome;
         }
-        let Some(peer) = find_qp(ah.gid, qp_num).filter(|peer| peer.kind == QpKind::Ud) else {
-            return Outcome::Done(0);
-        };
         let imm = match wr.op {
             SendOp::SendImm(imm) => Some(imm),
             _ => None,
@@ -365,9 +395,25 @@ impl Qp {
             traffic_class: ah.traffic_class,
             hop_limit: ah.hop_limit,
         };
+        let port = self.core.port.as_ref();
+        let peer = match port.is_some_and(Port::carries_all) {
+            true => None,
+            false => find_qp(ah.gid, qp_num),
+        };
+        let Some(peer) = peer else {
+            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num, false));
+            return match path {
+                Some(path) => self.ship(executor, wr, source, length, imm, &datagram, qp_num, path),
+                None => Outcome::Done(0),
+            };
+        };
+        if peer.kind != QpKind::Ud {
+            return Outcome::Done(0);
+        }
         let mut request = Request {
             ask: Ask::Send { imm, invalidate: None },
             length,
+            part: Part::whole(length),
             source,
             solicited: wr.flags.contains(SendFlags::SOLICITED),
             datagram: Some(datagram),
@@ -381,11 +427,11 @@ impl Qp {
 }
 
 #[inline]
-fn total(sges: &[Sge]) -> u64 {
+pub(super) fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
-fn sends_bytes(op: &SendOp<'_>) -> bool {
+pub(super) fn sends_bytes(op: &SendOp<'_>) -> bool {
     !matches!(op, SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
 }
 

@@ -1,15 +1,20 @@
 //! Queue pairs.
 //!
 //! A queue pair has two sides, each behind its own lock: the requester (send queue) and the
-//! responder (receive queue). The order of locks over all queue pairs is: one send side, then one
-//! receive side, then shared receive queue, completion queue, event queue. A thread never holds
+//! responder (receive queue). Where the peer is reached by a link, both sides are state machines
+//! that make and take packets: the send side's is part of it ([`flight`]), the responder's
+//! ([`packets`]) is behind a lock of its own. The order of locks over all queue pairs is: one
+//! responder of packets, one send side, one receive side, then shared receive queue, completion
+//! queue, event queue. A thread never holds
 //! two locks of one rank; what it must do to another send side (flush it) is put off in an
 //! [`After`] until it holds none. The part of the state that a peer needs for plain RDMA is in a
 //! word of its own, the [`Gate`](gate::Gate).
 
 mod attributes;
 mod exchange;
+mod flight;
 mod gate;
+mod packets;
 mod post;
 mod requester;
 mod responder;
@@ -17,6 +22,7 @@ mod stored;
 mod wait;
 
 pub(crate) use gate::Connection;
+pub(crate) use packets::Todo;
 pub(crate) use responder::settle;
 
 use crate::completion::Cq;
@@ -32,6 +38,7 @@ use mkey_core::queue_pair::{QpInit, QpKind, QpState};
 use mkey_core::refusal::{PdId, QpId};
 use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::Completion;
+use packets::Listening;
 use requester::Sq;
 use responder::Rq;
 use std::sync::{Arc, Mutex, Weak};
@@ -52,6 +59,8 @@ pub(crate) struct Qp {
     ties: Mutex<Option<Ties>>,
     limits: Limits,
     gate: Gate,
+    /// The responder, if the device has a link, from RTR to RESET.
+    listening: Mutex<Option<Box<Listening>>>,
     sq: Mutex<Sq>,
     rq: Mutex<Rq>,
     me: Weak<Qp>,
@@ -150,6 +159,7 @@ impl Qp {
                 signal_all: init.signal_all,
             },
             gate: Gate::new(),
+            listening: Mutex::default(),
             sq: Mutex::new(Sq::new(&send_cq)),
             rq: Mutex::new(Rq::new(recv_depth, init.max_recv_sge)),
             core,

@@ -3,10 +3,11 @@
 //! revocations, all others behind it. Rules R-LOC, R-ORD, R-INV-11.
 
 use super::exchange::{Link, Outcome};
+use super::flight::Flight;
 use super::post;
 use super::responder::settle;
 use super::stored::Stored;
-use super::wait::{Tries, Wait, answer_time, receiver_time};
+use super::wait::{Tries, Wait};
 use super::{After, Qp};
 use crate::completion::{Cq, CreditAccount, CreditOf};
 use crate::core::with_executor;
@@ -18,6 +19,7 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, SendFlags, SendWr};
+use mkey_wire::timer::{RnrTimer, ack_timeout};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,8 +30,8 @@ use std::time::Duration;
 pub(crate) struct Sq {
     /// The attributes; `state` and `rights` are in the gate.
     pub(super) attr: QpAttr,
-    queue: VecDeque<Stored>,
-    wait: Option<Wait>,
+    pub(super) queue: VecDeque<Stored>,
+    pub(super) wait: Option<Wait>,
     /// `None`: the head was not tried yet.
     tries: Option<Tries>,
     /// SQD was asked for; one event when the head is done.
@@ -40,6 +42,10 @@ pub(crate) struct Sq {
     known: Arc<AtomicU32>,
     account: CreditAccount,
     pub(super) link: Option<Link>,
+    /// The peer was found in this process.
+    pub(super) met: bool,
+    /// The requester of packets, once the peer was found to be somewhere else.
+    pub(super) flight: Option<Box<Flight>>,
 }
 
 impl Sq {
@@ -55,6 +61,8 @@ impl Sq {
             account: cq.open_account(known.clone()),
             known,
             link: None,
+            met: false,
+            flight: None,
         }
     }
 
@@ -67,7 +75,7 @@ impl Sq {
 
     /// Whether the head of the queue has begun and is not done.
     pub(super) fn busy(&self) -> bool {
-        self.wait.is_some()
+        self.wait.is_some() || self.flight.as_ref().is_some_and(|flight| flight.busy())
     }
 }
 
@@ -85,6 +93,9 @@ impl Qp {
                     failed = Some(Box::new((posted, reason)));
                     break;
                 }
+            }
+            if sq.flight.is_some() {
+                self.resume(&mut sq, executor, self.core.timers.now(), &mut after);
             }
         });
         after.run();
@@ -121,13 +132,16 @@ impl Qp {
         if sq.taken() >= self.limits.max_send_wr {
             return Err(Reason::QueueFull { depth: self.limits.max_send_wr });
         }
-        if state == QpState::Rts && sq.queue.is_empty() {
+        if state == QpState::Rts && sq.queue.is_empty() && sq.flight.is_none() {
             match self.attempt(sq, executor, wr, after) {
                 Outcome::Done(bytes) => self.succeed(sq, wr, bytes, after),
                 outcome => self.not_done(sq, outcome, Err(wr), after),
             }
         } else {
             sq.queue.push_back(Stored::new(wr));
+            if let Some(flight) = &mut sq.flight {
+                flight.push(wr);
+            }
             self.flush_sends(sq, after);
         }
         Ok(())
@@ -143,6 +157,10 @@ impl Qp {
         after: &mut After,
     ) {
         let now = self.core.timers.now();
+        if let Outcome::Path(path) = outcome {
+            sq.queue.push_front(head.unwrap_or_else(Stored::new));
+            return self.take_off(sq, path);
+        }
         let wr = match &head {
             Ok(stored) => stored.wr(),
             Err(wr) => **wr,
@@ -172,7 +190,7 @@ impl Qp {
         let (wait, until) = match outcome {
             Outcome::Failed { status, vendor_err } => return Err((status, vendor_err)),
             Outcome::NoAnswer { resend } => {
-                let until = answer_time(timeout).map(|time| now.saturating_add(time));
+                let until = ack_timeout(timeout).map(|time| now.saturating_add(time));
                 (Wait::Answer { until, resend }, until)
             }
             Outcome::NotReady(code) => {
@@ -184,12 +202,16 @@ impl Qp {
                         None => return Err((WcStatus::RnrRetryExcErr, 0)),
                     }
                 }
-                let until = now.saturating_add(receiver_time(code));
+                let until = now.saturating_add(RnrTimer::from_code(code).time());
                 (Wait::Receiver { until }, Some(until))
             }
             Outcome::Pending(change) => (Wait::Quiet(change), Some(now)),
+            Outcome::NoRoom => {
+                self.wait_for_room();
+                (Wait::Room, None)
+            }
             // Not a reason to wait.
-            Outcome::Done(_) => return Err((WcStatus::Success, 0)),
+            Outcome::Done(_) | Outcome::Path(_) => return Err((WcStatus::Success, 0)),
         };
         if let Some(until) = until {
             self.core.timers.set(until, self, &self.core);
@@ -205,7 +227,7 @@ impl Qp {
         now: Duration,
         after: &mut After,
     ) {
-        loop {
+        while sq.flight.is_none() {
             let state = self.state();
             if !(state == QpState::Rts || state == QpState::Sqd && sq.busy()) {
                 break;
@@ -242,7 +264,7 @@ impl Qp {
                     sq.wait = Some(Wait::Receiver { until });
                     return;
                 }
-                Some(Wait::Receiver { .. }) => {}
+                Some(Wait::Receiver { .. } | Wait::Room) => {}
             }
             let Some(head) = sq.queue.pop_front() else { break };
             let outcome = match done {
@@ -259,6 +281,7 @@ impl Qp {
                 }
             }
         }
+        self.fly(sq, executor, now, after);
         if sq.draining && self.state() == QpState::Sqd && !sq.busy() {
             sq.draining = false;
             self.core.events.push(AsyncEvent::SqDrained(self.handle));
@@ -267,7 +290,7 @@ impl Qp {
 
     /// A work request is done.
     #[inline]
-    fn succeed(&self, sq: &mut Sq, wr: &SendWr<'_>, bytes: u32, after: &mut After) {
+    pub(super) fn succeed(&self, sq: &mut Sq, wr: &SendWr<'_>, bytes: u32, after: &mut After) {
         sq.tries = None;
         sq.finished = sq.finished.wrapping_add(1);
         if self.limits.signal_all || wr.flags.contains(SendFlags::SIGNALED) {
@@ -305,7 +328,7 @@ impl Qp {
 
     /// The head has failed, and the send queue with it: an RC queue pair goes to ERR, another one
     /// to SQE.
-    fn give_up(
+    pub(super) fn give_up(
         &self,
         sq: &mut Sq,
         wr: &SendWr<'_>,
@@ -334,6 +357,7 @@ impl Qp {
         }
         self.let_changes_end(sq);
         sq.draining = false;
+        self.land_all(sq);
         while let Some(stored) = sq.queue.pop_front() {
             self.end_in_error(sq, &stored.wr(), WcStatus::WrFlushErr, 0, after);
         }
@@ -352,6 +376,7 @@ impl Qp {
         self.let_changes_end(sq);
         sq.queue.clear();
         (sq.tries, sq.draining, sq.finished, sq.link) = (None, false, 0, None);
+        (sq.met, sq.flight) = (false, None);
         self.send_cq.close_account(sq.account);
         sq.known = Arc::new(AtomicU32::new(0));
         sq.account = self.send_cq.open_account(sq.known.clone());

@@ -3,7 +3,8 @@
 
 use super::{After, Connection, Qp};
 use crate::memory::{self, Atomic, Cursor, Failed, Missed, Party, Site, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Request, Words};
+use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Part, Request, Words};
+use crate::payload::Bytes;
 use crate::receive::{Receive, Ring};
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
@@ -16,7 +17,7 @@ use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::refusal::{PdId, Refusal};
 use mkey_core::rights::Want;
 use mkey_core::status::{WcOpcode, WcStatus};
-use mkey_core::work::{Completion, RecvWr, RemoteAddr};
+use mkey_core::work::{Completion, RecvWr, RemoteAddr, Sge};
 
 /// The longest message (R-RA-12).
 pub(super) const MAX_MESSAGE: u64 = 1 << 31;
@@ -136,20 +137,26 @@ impl Qp {
         if !self.gate.view().allows(Want::RemoteWrite) {
             return Err(self.no_right(through, request, remote, after));
         }
-        if request.length == 0 {
+        let Part { before, total, .. } = request.part;
+        if total == 0 {
             return Ok(());
         }
-        if request.length > MAX_MESSAGE {
+        if total > MAX_MESSAGE {
             return Err(self.too_long(after));
         }
-        let piece = [memory::remote_piece(remote, request.length as u32)];
-        let mut target = Cursor::new(self.party(through, self.pd, Want::RemoteWrite), &piece);
+        let piece = [memory::remote_piece(remote, total as u32)];
+        let target = Cursor::new(self.party(through, self.pd, Want::RemoteWrite), &piece);
+        if before == 0
+            && request.length < total
+            && let Err(refusal) = target.check(executor, total)
+        {
+            return Err(self.violation(total, remote, refusal, alone, after));
+        }
+        let mut target = if before == 0 { target } else { target.skip(before) };
         memory::transfer(executor, &mut request.source, &mut target, request.length).map_err(
             |failed| match failed {
                 Failed::Source(refusal) => Answer::Unsent(refusal),
-                Failed::Target(refusal) => {
-                    self.violation(request.length, remote, refusal, alone, after)
-                }
+                Failed::Target(refusal) => self.violation(total, remote, refusal, alone, after),
                 Failed::Ended => Answer::Dropped,
             },
         )
@@ -203,7 +210,7 @@ impl Qp {
         }
         let Some(receive) = self.next_receive(&mut rq) else { return self.not_ready(&rq) };
         drop(rq);
-        let length = request.length;
+        let length = request.part.total;
         let solicited = request.solicited;
         let written = self.write(executor, connection, remote, request, false, after);
         let mut rq = lock(&self.rq);
@@ -267,17 +274,27 @@ impl Qp {
         {
             return Answer::Dropped;
         }
-        let Some(receive) = self.next_receive(&mut rq) else { return self.not_ready(&rq) };
+        let Part { before, last, .. } = request.part;
+        let receive = match before {
+            0 => self.next_receive(&mut rq),
+            _ => rq.begun.take().map(|begun| *begun),
+        };
+        let Some(receive) = receive else { return self.not_ready(&rq) };
         let header = if self.kind == QpKind::Ud { GRH } else { 0 };
-        if request.length > MAX_MESSAGE || request.length + header > receive.room() {
+        let upto = before + request.length;
+        if upto > MAX_MESSAGE || upto + header > receive.room() {
             return self.too_short(&mut rq, receive, after);
         }
         let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
         let mut target = Cursor::new(self.party(through, pd, Want::LocalWrite), receive.sges());
+        if before > 0 {
+            target = target.skip(before);
+        }
         let mut placed = Ok(());
         if let Some(datagram) = &request.datagram {
             let grh = routing_header(datagram, request.length);
-            placed = memory::transfer(executor, &mut Source::Bytes(&grh), &mut target, GRH);
+            placed =
+                memory::transfer(executor, &mut Source::Bytes(Bytes::of(&grh)), &mut target, GRH);
         }
         let placed = placed.and_then(|()| {
             memory::transfer(executor, &mut request.source, &mut target, request.length)
@@ -300,6 +317,10 @@ impl Qp {
                 return self.nak(NakCode::RemoteOperation, Some(why), number);
             }
         }
+        if !last {
+            rq.begun = Some(Box::new(receive));
+            return Answer::Ack;
+        }
         if let Some(key) = invalidate {
             match self.core.engine.invalidate(self.scope(), key) {
                 Ok(mut change) => settle(&self.core.engine, &mut change),
@@ -319,7 +340,7 @@ impl Qp {
             }
         }
         let completion = Completion {
-            byte_len: (request.length + header) as u32,
+            byte_len: (upto + header) as u32,
             imm,
             invalidated: invalidate.map(Rkey),
             src_qp: request.datagram.map_or(0, |datagram| datagram.src_qp),
@@ -340,28 +361,57 @@ impl Qp {
         landing: &mut Cursor<'_>,
         after: &mut After,
     ) -> Result<(), Undone> {
-        self.may_read(through, Want::RemoteRead, "RDMA READ", length, remote, after)?;
-        if length == 0 {
-            return Ok(());
-        }
-        if length > MAX_MESSAGE {
-            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
-        }
+        self.admit_read(through, remote, length, after)?;
         let piece = [memory::remote_piece(remote, length as u32)];
-        let party = self.party(through, self.pd, Want::RemoteRead);
-        let mut source = Source::Memory(Cursor::new(party, &piece));
+        let mut source = self.read_source(through, &piece);
         match memory::transfer(executor, &mut source, landing, length) {
             Ok(()) => Ok(()),
             Err(Failed::Target(refusal)) => Err(Undone::Landing(refusal)),
             Err(Failed::Ended) => Err(Undone::Ended),
-            Err(Failed::Source(refusal)) => {
-                self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
-                let why = RefusedBy::Access(refusal);
-                let number = self.log("RDMA READ", length, remote, why);
-                Err(Undone::Nak(Nak { code: NakCode::RemoteAccess, why: Some(why), number }))
-            }
+            Err(Failed::Source(refusal)) => Err(self.no_reading(length, remote, refusal, after)),
         }
+    }
+
+    /// Whether the queue pair takes a READ of this length.
+    #[inline]
+    pub(super) fn admit_read(
+        &self,
+        through: Connection<'_>,
+        remote: RemoteAddr,
+        length: u64,
+        after: &mut After,
+    ) -> Result<(), Undone> {
+        self.may_read(through, Want::RemoteRead, "RDMA READ", length, remote, after)?;
+        if length > MAX_MESSAGE {
+            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+            return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a READ.
+    #[inline]
+    pub(super) fn read_source<'a>(
+        &'a self,
+        through: Connection<'a>,
+        piece: &'a [Sge; 1],
+    ) -> Source<'a> {
+        Source::Memory(Cursor::new(self.party(through, self.pd, Want::RemoteRead), piece))
+    }
+
+    /// The memory itself may not be read so.
+    #[cold]
+    pub(super) fn no_reading(
+        &self,
+        length: u64,
+        remote: RemoteAddr,
+        refusal: Refusal,
+        after: &mut After,
+    ) -> Undone {
+        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        let why = RefusedBy::Access(refusal);
+        let number = self.log("RDMA READ", length, remote, why);
+        Undone::Nak(Nak { code: NakCode::RemoteAccess, why: Some(why), number })
     }
 
     /// An atomic: what was there before. Alignment is decided before the key (R-AT-02, R-AT-03).
@@ -525,7 +575,7 @@ impl Qp {
 
     /// The responder goes into the error state.
     #[cold]
-    fn fail_responder(&self, event: Option<AsyncEvent>, after: &mut After) {
+    pub(super) fn fail_responder(&self, event: Option<AsyncEvent>, after: &mut After) {
         self.fail_receives(&mut lock(&self.rq), after);
         if let Some(event) = event {
             self.core.events.push(event);

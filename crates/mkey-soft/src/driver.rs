@@ -1,0 +1,293 @@
+//! The one thread that works for all devices of the process while the program does not: it fires
+//! timers, and takes in packets that come when nobody posts or polls. It sleeps when there is nothing
+//! to do, and takes no signals.
+//!
+//! A program that polls without end needs no such help, and would be slowed down by it: then the
+//! thread only looks now and then whether the program still does ([`Attention`]).
+
+mod attention;
+
+use crate::core::{Core, generation};
+use crate::sync::lock;
+use attention::{Attention, TICK};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+/// What is due at once is not looked at more often than this: the program's own posts and polls come
+/// first.
+const PATIENCE: Duration = Duration::from_micros(50);
+/// Rounds of packets before timers have their turn.
+const ROUNDS: usize = 64;
+/// The thread is awake and looks at all deadlines before it sleeps.
+const AWAKE: u64 = 0;
+const NEVER: u64 = u64::MAX;
+/// The token of the descriptors that only wake.
+const WAKE: u64 = 0;
+
+/// Something with a descriptor that the thread waits on.
+pub(crate) trait Source: Send + Sync {
+    /// The descriptor is ready. Called on the thread.
+    fn attend(&self);
+}
+
+/// The thread, as others see it.
+pub(crate) struct Driver {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    alarm: OwnedFd,
+    origin: Instant,
+    /// When it wakes by itself, in nanoseconds since the origin.
+    wakes: AtomicU64,
+    cores: Mutex<Vec<Weak<Core>>>,
+    sources: Mutex<Sources>,
+    attention: Attention,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("attention", &self.attention).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Sources {
+    last: u64,
+    by_token: HashMap<u64, Weak<dyn Source>>,
+}
+
+/// Names a descriptor that is waited on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Token(u64);
+
+impl Driver {
+    /// The driver of this process, which starts with the first call; `None` if there can be none.
+    pub(crate) fn get() -> Option<&'static Driver> {
+        // Mostly it is only read, so that no lock of it is taken for ever in a forked child.
+        static DRIVER: RwLock<Option<(u32, &'static Driver)>> = RwLock::new(None);
+        // In a forked child there is no thread, and what it waits on is the parent's.
+        let known = |driver: &Option<(u32, &'static Driver)>| {
+            driver.filter(|(born, _)| *born == generation()).map(|(_, driver)| driver)
+        };
+        let found = known(&DRIVER.read().unwrap_or_else(PoisonError::into_inner));
+        if found.is_some() {
+            return found;
+        }
+        let mut driver = DRIVER.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(driver) = known(&driver) {
+            return Some(driver);
+        }
+        let new: &'static Driver = Box::leak(Box::new(Self::new().ok()?));
+        mkey_os::thread::spawn_behind("mkey-soft engine", || new.run()).ok()?;
+        *driver = Some((generation(), new));
+        Some(new)
+    }
+
+    fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let alarm = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        epoll::add(&epoll, &alarm, EventData::new_u64(WAKE), EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            wake,
+            alarm,
+            origin: Instant::now(),
+            wakes: AtomicU64::new(AWAKE),
+            cores: Mutex::default(),
+            sources: Mutex::default(),
+            attention: Attention::default(),
+        })
+    }
+
+    /// Works for a device from now on.
+    pub(crate) fn join(&self, core: &Arc<Core>) {
+        let mut cores = lock(&self.cores);
+        cores.retain(|known| known.strong_count() > 0);
+        if !cores.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(core))) {
+            cores.push(Arc::downgrade(core));
+        }
+    }
+
+    /// Waits on a descriptor until it is [let go of](Driver::forget).
+    pub(crate) fn watch(&self, fd: impl AsFd, source: Weak<dyn Source>) -> io::Result<Token> {
+        let mut sources = lock(&self.sources);
+        sources.last += 1;
+        let token = sources.last;
+        epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN)?;
+        sources.by_token.insert(token, source);
+        Ok(Token(token))
+    }
+
+    /// Does not wait on a descriptor any more.
+    pub(crate) fn forget(&self, fd: impl AsFd, Token(token): Token) {
+        // It may have been closed meanwhile.
+        let _ = epoll::delete(&self.epoll, fd);
+        lock(&self.sources).by_token.remove(&token);
+    }
+
+    /// A deadline was set that is so far away.
+    pub(crate) fn hurry(&self, left: Duration) {
+        fence(Ordering::SeqCst);
+        let wakes = self.wakes.load(Ordering::Relaxed);
+        if wakes != AWAKE && self.after(left) < wakes {
+            self.wake();
+        }
+    }
+
+    /// The program has posted or polled; whether packets had come meanwhile.
+    #[inline]
+    pub(crate) fn polled(&self, any: bool) {
+        if self.attention.polled(any) {
+            self.let_program_poll();
+        }
+    }
+
+    /// The program may sleep from now on: packets are the thread's business at once.
+    pub(crate) fn program_rests(&self) {
+        if self.attention.rest() && self.hang_bells() {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn let_program_poll(&self) {
+        self.take_bells_down();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // Full means that it is woken already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn after(&self, left: Duration) -> u64 {
+        let at = self.origin.elapsed().saturating_add(left);
+        u64::try_from(at.as_nanos()).unwrap_or(NEVER).max(AWAKE + 1)
+    }
+
+    fn run(&self) {
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            self.work();
+            let tick = self.attention.tick();
+            if !tick && self.hang_bells() {
+                self.take_bells_down();
+                continue;
+            }
+            let left = self.time_left(tick.then_some(TICK));
+            self.wait(left, &mut ready);
+            self.wakes.store(AWAKE, Ordering::Relaxed);
+            if !tick {
+                self.take_bells_down();
+            }
+            self.attend(&mut ready);
+        }
+    }
+
+    /// Takes in packets, then fires what is due.
+    fn work(&self) {
+        let cores = self.living();
+        for _ in 0..ROUNDS {
+            if !cores.iter().fold(false, |any, core| core.turn() || any) {
+                break;
+            }
+        }
+        for core in &cores {
+            let now = core.timers.now();
+            if core.timers.next().is_some_and(|next| next <= now) {
+                core.timers.fire(now);
+            }
+        }
+    }
+
+    /// How long there is nothing to do. Whoever sets an earlier deadline from now on sees when this
+    /// thread would wake, or this thread sees the deadline.
+    fn time_left(&self, most: Option<Duration>) -> Option<Duration> {
+        let mut left = self.earliest(most);
+        loop {
+            self.wakes.store(left.map_or(NEVER, |left| self.after(left)), Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let again = self.earliest(most);
+            let sooner = match (left, again) {
+                (None, Some(_)) => true,
+                (Some(left), Some(again)) => again + PATIENCE < left,
+                _ => false,
+            };
+            if !sooner {
+                return left;
+            }
+            left = again;
+        }
+    }
+
+    fn earliest(&self, most: Option<Duration>) -> Option<Duration> {
+        let left = |core: Arc<Core>| {
+            let next = core.timers.next()?;
+            Some(next.saturating_sub(core.timers.now()).max(PATIENCE))
+        };
+        self.living().into_iter().filter_map(left).chain(most).min()
+    }
+
+    fn wait(&self, left: Option<Duration>, ready: &mut Vec<epoll::Event>) {
+        // Timeouts of epoll itself are whole milliseconds.
+        let left = left.unwrap_or(Duration::ZERO);
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let alarm = Itimerspec {
+            it_interval: none,
+            it_value: Timespec {
+                tv_sec: left.as_secs().min(i64::MAX as u64) as i64,
+                tv_nsec: left.subsec_nanos().into(),
+            },
+        };
+        // Neither fails, but for a signal, and none is delivered here.
+        let _ = timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &alarm);
+        ready.clear();
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), None);
+    }
+
+    fn attend(&self, ready: &mut Vec<epoll::Event>) {
+        for event in ready.drain(..) {
+            let token = event.data.u64();
+            if token == WAKE {
+                for fd in [&self.wake, &self.alarm] {
+                    let _ = rustix::io::read(fd, &mut [0; 8]);
+                }
+                continue;
+            }
+            let source = lock(&self.sources).by_token.get(&token).and_then(Weak::upgrade);
+            if let Some(source) = source {
+                source.attend();
+            }
+        }
+    }
+
+    /// Has peers ring when they have sent something; whether something is there already.
+    fn hang_bells(&self) -> bool {
+        self.living().iter().fold(false, |any, core| core.hang_bells() || any)
+    }
+
+    fn take_bells_down(&self) {
+        for core in self.living() {
+            core.take_bells_down();
+        }
+    }
+
+    fn living(&self) -> Vec<Arc<Core>> {
+        lock(&self.cores).iter().filter_map(Weak::upgrade).collect()
+    }
+}

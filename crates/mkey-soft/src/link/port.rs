@@ -1,0 +1,262 @@
+//! A device's side of its link: handing packets to queue pairs, and queue pairs that wait for room.
+
+use super::shm::{BLOCK_BITS, Endpoint};
+use super::{Inbound, Link, Path, VirtualNetwork};
+use crate::core::{Core, find_qp, generation, with_executor};
+use crate::driver::Driver;
+use crate::options;
+use crate::qp::{After, Qp, Todo};
+use crate::sync::lock;
+use mkey_core::device::Gid;
+use mkey_core::engine::Executor;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// Membership in a partition is bit 15 of its key; there is only the default partition.
+const PARTITION: u16 = 0x7fff;
+/// Packets that are dropped at most when a connection is made: as many as any link holds.
+const STALE_ROUNDS: usize = 1024;
+
+/// A device's link.
+#[derive(Debug)]
+pub(crate) struct Port {
+    gid: Gid,
+    kind: Kind,
+    /// Whether packets may come at all.
+    active: AtomicBool,
+    driver: OnceLock<&'static Driver>,
+    blocked: Mutex<Vec<Weak<Qp>>>,
+    any_blocked: AtomicBool,
+    /// A forked child has no link by its parent's devices.
+    born: u32,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// All goes by packets, and one drives all.
+    Virtual { network: Arc<VirtualNetwork>, link: Arc<dyn Link> },
+    /// Made when the first queue pair is; not there if that failed.
+    Shared(OnceLock<Result<Arc<Endpoint>, Box<str>>>),
+}
+
+impl Port {
+    /// The port of a device that is opened so; `None` if it has no link.
+    pub(crate) fn new(link: &options::Link, gid: Gid) -> Option<Self> {
+        let kind = match link {
+            options::Link::None => return None,
+            options::Link::Virtual(network) => {
+                Kind::Virtual { network: network.clone(), link: network.attach(gid) }
+            }
+            options::Link::SharedMemory => Kind::Shared(OnceLock::new()),
+        };
+        let active = AtomicBool::new(matches!(kind, Kind::Virtual { .. }));
+        Some(Self {
+            gid,
+            kind,
+            active,
+            driver: OnceLock::new(),
+            blocked: Mutex::default(),
+            any_blocked: AtomicBool::new(false),
+            born: generation(),
+        })
+    }
+
+    /// The device is open.
+    pub(crate) fn open(&self, core: &Arc<Core>) {
+        if let Kind::Virtual { network, .. } = &self.kind {
+            network.drive(core);
+        }
+    }
+
+    /// A number for a queue pair that is not of another process: which, `counter` tells. `tries`
+    /// numbers were in use.
+    pub(crate) fn number(&self, counter: u32, tries: u32) -> Option<u32> {
+        if let Kind::Shared(shared) = &self.kind {
+            let made = shared.get_or_init(|| {
+                let endpoint = Endpoint::of(self.gid, counter >> BLOCK_BITS);
+                endpoint.map_err(|error| error.to_string().into())
+            });
+            if let Ok(endpoint) = made {
+                return endpoint.number(counter, tries);
+            }
+        }
+        Some(counter % (1 << 24))
+    }
+
+    fn shared(&self) -> Option<&Arc<Endpoint>> {
+        let Kind::Shared(shared) = &self.kind else { return None };
+        shared.get()?.as_ref().ok()
+    }
+
+    /// Why there is no link although there was to be one.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        let Kind::Shared(shared) = &self.kind else { return None };
+        shared.get()?.as_ref().err().map(|error| &**error)
+    }
+
+    fn link(&self) -> Option<&dyn Link> {
+        match &self.kind {
+            Kind::Virtual { link, .. } => Some(&**link),
+            Kind::Shared(_) => self.shared().map(|endpoint| &**endpoint as &dyn Link),
+        }
+    }
+
+    /// Whether there is anything to drive.
+    #[inline(always)]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Whether peers in this process are reached by packets, too.
+    pub(crate) fn carries_all(&self) -> bool {
+        matches!(self.kind, Kind::Virtual { .. })
+    }
+
+    /// A queue pair is about to be connected to this peer, or to anybody. What is on its way to it
+    /// still was meant for a connection that it had before, and does not reach it any more.
+    pub(crate) fn expect(&self, core: &Arc<Core>, peer: Option<(Gid, u32)>) {
+        if peer.is_none_or(|(gid, qp_num)| self.is_elsewhere(gid, qp_num)) {
+            self.activate(core);
+        }
+        if !self.is_active() || self.born != generation() {
+            return;
+        }
+        for _ in 0..STALE_ROUNDS {
+            if !self.take_in(true) {
+                break;
+            }
+        }
+    }
+
+    fn is_elsewhere(&self, gid: Gid, qp_num: u32) -> bool {
+        let own = self.shared().is_some_and(|shared| gid == self.gid && shared.owns(qp_num));
+        !own && find_qp(gid, qp_num).is_none()
+    }
+
+    fn activate(&self, core: &Arc<Core>) {
+        if self.is_active() || self.born != generation() {
+            return;
+        }
+        if let (Some(shared), Some(driver)) = (self.shared(), Driver::get()) {
+            shared.open(driver);
+            driver.join(core);
+            let _ = self.driver.set(driver);
+            self.active.store(true, Ordering::Release);
+        }
+    }
+
+    /// As [`Link::path`].
+    pub(crate) fn path(
+        &self,
+        core: &Arc<Core>,
+        gid: Gid,
+        qp_num: u32,
+        lasting: bool,
+    ) -> Option<Arc<dyn Path>> {
+        if self.is_elsewhere(gid, qp_num) {
+            self.activate(core);
+        }
+        let usable = self.is_active() && self.born == generation();
+        self.link().filter(|_| usable)?.path(gid, qp_num, lasting)
+    }
+
+    /// Notes that a queue pair waits for room on a path.
+    pub(crate) fn block(&self, qp: Weak<Qp>) {
+        lock(&self.blocked).push(qp);
+        self.any_blocked.store(true, Ordering::Release);
+    }
+
+    /// Takes in what has arrived, and sends what that makes possible, on the calling thread, which is
+    /// the program's.
+    #[cold]
+    pub(crate) fn drive(&self) {
+        if self.born != generation() {
+            return;
+        }
+        match (&self.kind, self.driver.get()) {
+            (Kind::Virtual { network, .. }, _) => network.settle(),
+            (_, driver) => {
+                let any = self.take_in(false);
+                if let Some(driver) = driver {
+                    driver.polled(any);
+                }
+            }
+        }
+    }
+
+    /// The program is about to sleep until an event comes.
+    pub(crate) fn rest(&self) {
+        if let Some(driver) = self.driver.get() {
+            driver.program_rests();
+        }
+    }
+
+    /// As [`Port::drive`], of this port only and on any thread; whether anything had arrived.
+    pub(crate) fn turn(&self) -> bool {
+        self.is_active() && self.take_in(false)
+    }
+
+    fn take_in(&self, wait: bool) -> bool {
+        let Some(link) = self.link() else { return false };
+        let mut any = false;
+        with_executor(|executor| {
+            let mut touched = Touched::default();
+            any = link.receive(wait, &mut |inbound| touched.deliver(executor, inbound));
+            if self.any_blocked.load(Ordering::Relaxed)
+                && self.any_blocked.swap(false, Ordering::AcqRel)
+            {
+                for qp in std::mem::take(&mut *lock(&self.blocked)) {
+                    touched.add(qp.upgrade(), Todo::ALL);
+                }
+            }
+            touched.go_on(executor);
+        });
+        any
+    }
+
+    /// As [`Link::hang_bells`].
+    pub(crate) fn hang_bells(&self) -> bool {
+        self.is_active() && self.link().is_some_and(Link::hang_bells)
+    }
+
+    pub(crate) fn take_bells_down(&self) {
+        if let Some(link) = self.link().filter(|_| self.is_active()) {
+            link.take_bells_down();
+        }
+    }
+}
+
+/// Queue pairs that packets have come for. What they have to say they say when all packets that were
+/// there are dealt with: one acknowledgement may tell of many.
+#[derive(Default)]
+struct Touched(Vec<(Arc<Qp>, Todo)>);
+
+impl Touched {
+    fn deliver(&mut self, executor: &mut Executor, inbound: &Inbound<'_>) {
+        let fields = &inbound.repr.fields;
+        if fields.pkey & PARTITION != PARTITION {
+            return;
+        }
+        let Some(qp) = find_qp(inbound.to, fields.dest_qp.get()) else { return };
+        let mut after = After::default();
+        let todo = qp.arrive(executor, inbound, &mut after);
+        after.run();
+        self.add(Some(qp), todo);
+    }
+
+    fn add(&mut self, qp: Option<Arc<Qp>>, todo: Todo) {
+        let Some(qp) = qp.filter(|_| todo != Todo::default()) else { return };
+        match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &qp)) {
+            Some((_, known)) => *known = known.and(todo),
+            None => self.0.push((qp, todo)),
+        }
+    }
+
+    fn go_on(self, executor: &mut Executor) {
+        for (qp, todo) in self.0 {
+            let mut after = After::default();
+            qp.go_on(executor, todo, &mut after);
+            after.run();
+        }
+    }
+}

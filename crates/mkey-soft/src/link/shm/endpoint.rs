@@ -1,0 +1,299 @@
+//! A port's shared memory: its numbers, and the pairs that it belongs to.
+
+use super::folder::{BLOCK_BITS, Block, Folder, SOCKET};
+use super::greeting::{self, Met, Visitor, process_of};
+use super::pair::Pair;
+use super::segment::Segment;
+use crate::core::generation;
+use crate::driver::{Driver, Source, Token};
+use crate::link::{Inbound, Link, Path};
+use crate::sync::lock;
+use mkey_core::device::Gid;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak};
+
+/// A port's shared memory, for all devices of the process that have this port.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    gid: Gid,
+    folder: Arc<Folder>,
+    blocks: RwLock<Vec<Block>>,
+    /// By the peer's port and block.
+    known: RwLock<HashMap<(Gid, u32), Arc<Pair>>>,
+    /// Those that packets are taken from. Its lock comes before those of queue pairs.
+    pairs: Mutex<Vec<Arc<Pair>>>,
+    /// Those that are to be added to them, which may be made with locks of queue pairs held.
+    fresh: Mutex<Vec<Arc<Pair>>>,
+    any_fresh: AtomicBool,
+    /// Who has connected and said nothing yet.
+    guests: Mutex<Vec<Arc<Guest>>>,
+    listening: OnceLock<Option<Listening>>,
+    born: u32,
+    me: Weak<Endpoint>,
+}
+
+/// Somebody who has connected and said nothing yet.
+struct Guest {
+    socket: Mutex<Option<OwnedFd>>,
+    token: OnceLock<Token>,
+    host: Weak<Endpoint>,
+}
+
+/// Where peers connect.
+struct Listening {
+    listener: OwnedFd,
+    driver: &'static Driver,
+    token: Token,
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.listener.fmt(f)
+    }
+}
+
+/// By port, and by process: a forked child has its own.
+type Endpoints = HashMap<(Gid, u32), Weak<Endpoint>>;
+
+impl Endpoint {
+    /// The endpoint of a port, with a block of numbers.
+    ///
+    /// # Errors
+    /// Those of making the folder, and if all blocks are taken.
+    pub(crate) fn of(gid: Gid, wanted_block: u32) -> io::Result<Arc<Self>> {
+        static ENDPOINTS: Mutex<Option<Endpoints>> = Mutex::new(None);
+        let mut endpoints = lock(&ENDPOINTS);
+        let endpoints = endpoints.get_or_insert_default();
+        endpoints.retain(|_, endpoint| endpoint.strong_count() > 0);
+        let place = (gid, generation());
+        if let Some(endpoint) = endpoints.get(&place).and_then(Weak::upgrade) {
+            return Ok(endpoint);
+        }
+        let endpoint = Self::new(gid, Folder::of(gid)?, wanted_block)?;
+        endpoints.insert(place, Arc::downgrade(&endpoint));
+        Ok(endpoint)
+    }
+
+    fn new(gid: Gid, folder: Arc<Folder>, wanted_block: u32) -> io::Result<Arc<Self>> {
+        folder.sweep();
+        let block = folder.claim(wanted_block)?.ok_or(io::ErrorKind::QuotaExceeded)?;
+        Ok(Arc::new_cyclic(|me| Self {
+            gid,
+            folder,
+            blocks: RwLock::new(vec![block]),
+            known: RwLock::default(),
+            pairs: Mutex::default(),
+            fresh: Mutex::default(),
+            any_fresh: AtomicBool::new(false),
+            guests: Mutex::default(),
+            listening: OnceLock::new(),
+            born: generation(),
+            me: me.clone(),
+        }))
+    }
+
+    /// A number of this process: which, `counter` tells. After so many `tries` that met numbers in
+    /// use, one of another block.
+    pub(crate) fn number(&self, counter: u32, tries: u32) -> Option<u32> {
+        let number = |block: &Block| block.number() << BLOCK_BITS | counter % (1 << BLOCK_BITS);
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        let count = blocks.len() as u32;
+        if tries >> BLOCK_BITS < count {
+            return blocks.get(((counter >> BLOCK_BITS) % count) as usize).map(number);
+        }
+        drop(blocks);
+        self.another_block().ok()
+    }
+
+    fn another_block(&self) -> io::Result<u32> {
+        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        let last = blocks.last().map_or(0, Block::number);
+        let block = self.folder.claim(last)?.ok_or(io::ErrorKind::QuotaExceeded)?;
+        let number = block.number() << BLOCK_BITS;
+        if let (Some(first), Some(Some(_))) = (blocks.first(), self.listening.get()) {
+            block.alias(first)?;
+        }
+        blocks.push(block);
+        Ok(number)
+    }
+
+    /// Whether a number is of this process.
+    pub(crate) fn owns(&self, qp_num: u32) -> bool {
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        blocks.iter().any(|block| block.number() == qp_num >> BLOCK_BITS)
+    }
+
+    /// Peers may connect from now on.
+    pub(crate) fn open(&self, driver: &'static Driver) {
+        self.listening.get_or_init(|| self.listen(driver).ok());
+    }
+
+    fn listen(&self, driver: &'static Driver) -> io::Result<Listening> {
+        let blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        let (first, others) = blocks.split_first().ok_or(io::ErrorKind::NotFound)?;
+        let listener = first.listen()?;
+        for block in others {
+            block.alias(first)?;
+        }
+        let source: Weak<dyn Source> = self.me.clone();
+        let token = driver.watch(&listener, source)?;
+        Ok(Listening { listener, driver, token })
+    }
+
+    /// Connects to the process of a number.
+    fn connect(&self, gid: Gid, qp_num: u32) -> io::Result<Arc<Pair>> {
+        let block = qp_num >> BLOCK_BITS;
+        let there = match gid == self.gid {
+            true => self.folder.clone(),
+            false => Folder::of(gid)?,
+        };
+        let socket = there.connect(block)?;
+        let (segment, memory) = Segment::create().ok_or(io::ErrorKind::OutOfMemory)?;
+        let own = {
+            let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+            blocks.first().map_or(0, Block::number)
+        };
+        greeting::send(&socket, self.gid, own, &memory)?;
+        let process = process_of(&socket);
+        let pair = Pair::new(segment, socket, process, self.gid, gid);
+        self.add(&pair, gid, block);
+        Ok(pair)
+    }
+
+    fn add(&self, pair: &Arc<Pair>, gid: Gid, block: u32) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, pair| !pair.is_dead());
+        // If both sides have connected at once, there are two pairs: each side sends by the one
+        // that it found first, and receives from both.
+        known.entry((gid, block)).or_insert_with(|| pair.clone());
+        drop(known);
+        if let Some(Some(Listening { driver, .. })) = self.listening.get() {
+            pair.watch(driver);
+        }
+        lock(&self.fresh).push(pair.clone());
+        self.any_fresh.store(true, Ordering::Release);
+    }
+
+    /// The pairs that packets are taken from.
+    fn pairs(&self, wait: bool) -> Option<MutexGuard<'_, Vec<Arc<Pair>>>> {
+        let mut pairs = match wait {
+            true => lock(&self.pairs),
+            false => match self.pairs.try_lock() {
+                Ok(pairs) => pairs,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            },
+        };
+        if self.any_fresh.swap(false, Ordering::AcqRel) {
+            pairs.append(&mut lock(&self.fresh));
+        }
+        Some(pairs)
+    }
+}
+
+impl Link for Endpoint {
+    fn path(&self, gid: Gid, qp_num: u32, lasting: bool) -> Option<Arc<dyn Path>> {
+        if gid == self.gid && self.owns(qp_num) {
+            return None;
+        }
+        let known = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            // The numbers of a process that has ended may be another one's by now.
+            let lives = |pair: &&Arc<Pair>| !pair.is_dead() && !(lasting && pair.has_hung_up());
+            known.get(&(gid, qp_num >> BLOCK_BITS)).filter(lives).cloned()
+        };
+        match known {
+            Some(pair) => Some(pair),
+            // Where nobody is yet, somebody may be at the next try.
+            None => Some(self.connect(gid, qp_num).ok()?),
+        }
+    }
+
+    fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
+        let Some(mut pairs) = self.pairs(wait) else { return false };
+        let mut any = false;
+        // What a peer had sent before it ended is received still.
+        pairs.retain(|pair| {
+            let dead = pair.is_dead();
+            let received = pair.receive(deliver);
+            any |= received;
+            !dead || received
+        });
+        any
+    }
+
+    fn hang_bells(&self) -> bool {
+        let Some(pairs) = self.pairs(true) else { return false };
+        pairs.iter().fold(false, |any, pair| pair.hang_bell() || any)
+    }
+
+    fn take_bells_down(&self) {
+        if let Some(pairs) = self.pairs(false) {
+            pairs.iter().for_each(|pair| pair.take_bell_down());
+        }
+    }
+}
+
+impl Source for Endpoint {
+    fn attend(&self) {
+        let Some(Some(Listening { listener, driver, .. })) = self.listening.get() else { return };
+        while let Ok(socket) = rustix::net::accept_with(listener, SOCKET) {
+            let guest = Arc::new_cyclic(|me: &Weak<Guest>| {
+                let token = driver.watch(&socket, me.clone()).ok();
+                Guest {
+                    socket: Mutex::new(Some(socket)),
+                    token: token.map_or_else(OnceLock::new, OnceLock::from),
+                    host: self.me.clone(),
+                }
+            });
+            lock(&self.guests).push(guest);
+        }
+    }
+}
+
+impl Source for Guest {
+    fn attend(&self) {
+        let Some(host) = self.host.upgrade() else { return };
+        let Some(Some(Listening { driver, .. })) = host.listening.get() else { return };
+        let mut place = lock(&self.socket);
+        let Some(socket) = place.take() else { return };
+        match greeting::meet(socket) {
+            Met::Silent(socket) => {
+                *place = Some(socket);
+                return;
+            }
+            Met::Nobody => {}
+            Met::Visitor(Visitor { socket, process, gid, block, memory }) => {
+                if let Some(token) = self.token.get() {
+                    driver.forget(&socket, *token);
+                }
+                if let Some(segment) = Segment::open(memory) {
+                    let pair = Pair::new(segment, socket, process, host.gid, gid);
+                    host.add(&pair, gid, block);
+                }
+            }
+        }
+        drop(place);
+        lock(&host.guests).retain(|guest| lock(&guest.socket).is_some());
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.socket.fmt(f)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if self.born == generation()
+            && let Some(Some(Listening { listener, driver, token })) = self.listening.get()
+        {
+            driver.forget(listener, *token);
+        }
+    }
+}

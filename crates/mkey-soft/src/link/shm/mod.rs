@@ -1,0 +1,23 @@
+//! Shared memory between processes of one user on one host and in one network namespace.
+//!
+//! Processes meet in a folder ([`folder`]), where each holds blocks of queue pair numbers, so that
+//! address and number of a queue pair tell its process. Who has something to send connects to that
+//! process's socket and hands it a file of memory ([`segment`]): two rings of packets, one for each
+//! direction ([`ring`]). Nothing waits for an answer: the first packets may lie in the ring when the
+//! other process takes it up. A sleeping process is woken by the socket ([`bell`]), and the end of a
+//! process ends the socket. What a process that ended had sent is received still; what is sent to it
+//! is lost, as on any network.
+
+mod bell;
+mod endpoint;
+mod folder;
+mod greeting;
+mod pair;
+mod record;
+mod ring;
+mod segment;
+
+use std::sync::atomic;
+
+pub(crate) use endpoint::Endpoint;
+pub(crate) use folder::BLOCK_BITS;

@@ -1,0 +1,255 @@
+//! Two ports that share memory: this side of it.
+
+use super::record;
+use super::ring::{Broken, Reading, Writing};
+use super::segment::{MTU, Segment};
+use crate::core::generation;
+use crate::driver::{Driver, Source, Token};
+use crate::link::{Fill, Inbound, Outbound, Path, Unsent};
+use crate::payload::Bytes;
+use crate::sync::lock;
+use mkey_core::device::Gid;
+use mkey_os::file_mapping::FileMapping;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// Packets that are taken in before others have their turn.
+const BATCH: usize = 128;
+/// The writer gets room back when so much was read.
+const HOARD: u64 = 256 << 10;
+
+/// What a doorbell says.
+const RING: &[u8] = b"!";
+
+/// This side of a pair of ports.
+#[derive(Debug)]
+pub(super) struct Pair {
+    writing: Mutex<Writing>,
+    reading: Mutex<Reading>,
+    /// Wakes the peer's thread and ours, and tells that the peer has ended.
+    socket: OwnedFd,
+    /// The peer's process, where that can be told: it may leave the socket to a child.
+    process: Option<OwnedFd>,
+    own: Gid,
+    peer: Gid,
+    dead: AtomicBool,
+    /// A forked child has the memory and the socket, too, but they are not its.
+    born: u32,
+    waits: OnceLock<Waits>,
+    me: Weak<Pair>,
+    /// Unmapped after the rings are gone.
+    _memory: FileMapping,
+}
+
+/// What the thread waits for.
+struct Waits {
+    driver: &'static Driver,
+    tokens: Vec<Token>,
+}
+
+impl std::fmt::Debug for Waits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.tokens.fmt(f)
+    }
+}
+
+impl Pair {
+    /// A pair on this memory, whose other side is at the end of this socket.
+    pub(super) fn new(
+        segment: Segment,
+        socket: OwnedFd,
+        process: Option<OwnedFd>,
+        own: Gid,
+        peer: Gid,
+    ) -> Arc<Self> {
+        let Segment { writing, reading, memory } = segment;
+        Arc::new_cyclic(|me| Self {
+            writing: Mutex::new(writing),
+            reading: Mutex::new(reading),
+            socket,
+            process,
+            own,
+            peer,
+            dead: AtomicBool::new(false),
+            born: generation(),
+            waits: OnceLock::new(),
+            me: me.clone(),
+            _memory: memory,
+        })
+    }
+
+    /// The thread waits on the pair from now on.
+    pub(super) fn watch(&self, driver: &'static Driver) {
+        let source = || -> Weak<dyn Source> { self.me.clone() };
+        let fds = std::iter::once(&self.socket).chain(&self.process);
+        let tokens = fds.filter_map(|fd| driver.watch(fd, source()).ok()).collect();
+        // Once only: a pair is watched by who makes it.
+        let _ = self.waits.set(Waits { driver, tokens });
+    }
+
+    /// Whether the peer is there no more, or can not be talked to.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Looks whether the peer is there still, without waiting until the thread has noticed.
+    pub(super) fn has_hung_up(&self) -> bool {
+        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        let mut ring = [0; 1];
+        let gone = match rustix::net::recv(&self.socket, &mut ring[..], peek) {
+            Ok((_, 1..)) | Err(Errno::AGAIN) => self.has_ended(),
+            _ => true,
+        };
+        if gone {
+            self.end();
+        }
+        gone
+    }
+
+    /// Whether the peer's process has ended, although it may have left the socket to a child.
+    fn has_ended(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let mut ended = [PollFd::new(process, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut ended, Some(&now)).is_ok_and(|ended| ended > 0)
+    }
+
+    fn end(&self) {
+        self.dead.store(true, Ordering::Release);
+        // The peer hears of it, too.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    fn ring(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // If it is full, the peer has rings enough to wake up by. If it is gone, that shows.
+        let _ = rustix::net::send(&self.socket, RING, flags);
+    }
+
+    /// Takes packets in; whether there were any.
+    pub(super) fn receive(self: &Arc<Self>, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
+        let mut reading = lock(&self.reading);
+        let mut any = false;
+        for _ in 0..BATCH {
+            match reading.next(|record| self.hand_over(record, deliver)) {
+                Ok(Some(())) => any = true,
+                Ok(None) => break,
+                Err(Broken) => {
+                    self.end();
+                    break;
+                }
+            }
+            if reading.kept() >= HOARD && reading.give_back() {
+                self.ring();
+            }
+        }
+        if any && reading.give_back() {
+            self.ring();
+        }
+        any
+    }
+
+    fn hand_over(self: &Arc<Self>, record: Bytes<'_>, deliver: &mut dyn FnMut(&Inbound<'_>)) {
+        let Some((repr, envelope, payload)) = record::read(record) else { return };
+        deliver(&Inbound {
+            repr,
+            payload,
+            from: self.peer,
+            to: self.own,
+            envelope,
+            mtu: Some(MTU),
+            back: &|| Some(self.clone()),
+        });
+    }
+
+    /// As [`crate::link::Link::hang_bells`].
+    pub(super) fn hang_bell(&self) -> bool {
+        let reading = lock(&self.reading);
+        reading.arrival_bell().hang();
+        reading.is_ready() && !self.is_dead()
+    }
+
+    pub(super) fn take_bell_down(&self) {
+        lock(&self.reading).arrival_bell().take_down();
+    }
+}
+
+impl Path for Pair {
+    fn mtu(&self) -> Option<u32> {
+        Some(MTU)
+    }
+
+    fn window(&self) -> u32 {
+        128
+    }
+
+    fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
+        // What is sent to who has ended is lost.
+        if self.is_dead() || self.born != generation() {
+            return Ok(());
+        }
+        let mut writing = lock(&self.writing);
+        let length = record::length(packet);
+        if matches!(writing.room(length), Ok(None)) {
+            // Who makes room after this rings.
+            writing.room_bell().hang();
+        }
+        let room = match writing.room(length) {
+            Ok(Some(room)) => room,
+            Ok(None) => return Err(Unsent::Full),
+            Err(Broken) => {
+                self.end();
+                return Ok(());
+            }
+        };
+        let Some(payload) = record::write(packet, room) else { return Ok(()) };
+        if payload.len() > 0 && !fill(payload) {
+            return Err(Unsent::Unfilled);
+        }
+        if writing.commit() {
+            self.ring();
+        }
+        Ok(())
+    }
+}
+
+impl Source for Pair {
+    fn attend(&self) {
+        let mut rings = [0; 64];
+        loop {
+            match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
+                Ok((_, 1..)) => {}
+                Err(Errno::AGAIN) => break,
+                // It has hung up.
+                _ => return self.gone(),
+            }
+        }
+        if self.has_ended() {
+            self.gone();
+        }
+    }
+}
+
+impl Pair {
+    fn gone(&self) {
+        self.end();
+        if let Some(Waits { driver, tokens }) = self.waits.get() {
+            let fds = std::iter::once(&self.socket).chain(&self.process);
+            for (fd, token) in fds.zip(tokens) {
+                driver.forget(fd, *token);
+            }
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        if self.born == generation() {
+            self.gone();
+        }
+    }
+}

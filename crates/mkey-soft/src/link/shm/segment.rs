@@ -1,0 +1,94 @@
+//! The memory that two processes share: two rings, one for each direction.
+#![allow(unsafe_code)]
+
+use super::ring::{Reading, Writing, footprint};
+use mkey_os::file_mapping::FileMapping;
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Bytes of payload of a packet at most: the most whole pages that an IP packet could carry, so that
+/// captures can show each packet as one.
+pub(super) const MTU: u32 = 15 * 4096;
+/// Of each ring.
+const CAPACITY: usize = 1 << 20;
+const RING: usize = footprint(CAPACITY);
+
+/// Whoever has the file can not make it shorter, which would end a process that touches its memory.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Shared memory with one side of each ring.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) writing: Writing,
+    pub(super) reading: Reading,
+    /// Unmapped after the rings are gone.
+    pub(super) memory: FileMapping,
+}
+
+impl Segment {
+    /// New memory, and the file by which the peer gets it.
+    pub(super) fn create() -> Option<(Self, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("mkey-link", flags).ok()?;
+        rustix::fs::ftruncate(&file, 2 * RING as u64).ok()?;
+        rustix::fs::fcntl_add_seals(&file, SEALS).ok()?;
+        Some((Self::of(&file, true)?, file))
+    }
+
+    /// The memory that a peer has created.
+    pub(super) fn open(file: OwnedFd) -> Option<Self> {
+        let sealed = rustix::fs::fcntl_get_seals(&file).ok()?.contains(SEALS);
+        let whole = FileMapping::size_of(file.as_fd()).ok()? == 2 * RING as u64;
+        if sealed && whole { Self::of(&file, false) } else { None }
+    }
+
+    /// Who has created it writes to the first ring.
+    fn of(file: &OwnedFd, created: bool) -> Option<Self> {
+        let memory = FileMapping::new(file.as_fd(), 0, 2 * RING, true).ok()?;
+        let range = memory.range();
+        let middle = range.start.checked_add(RING)?;
+        let (first, second) = (range.start..middle, middle..range.end);
+        let (writes, reads) = if created { (first, second) } else { (second, first) };
+        // SAFETY: the rings are dropped before the memory, of which nobody else in this process has
+        // the addresses; it is mapped shared, writable, and can not shrink.
+        let (writing, reading) = unsafe { (Writing::new(writes)?, Reading::new(reads)?) };
+        Some(Self { writing, reading, memory })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::Bytes;
+
+    #[test]
+    fn what_one_side_writes_the_other_reads() {
+        let (mut ours, file) = Segment::create().unwrap();
+        let mut theirs = Segment::open(file).unwrap();
+        let pass = |from: &mut Writing, to: &mut Reading, bytes: &[u8]| {
+            from.room(bytes.len()).unwrap().unwrap().put(Bytes::of(bytes));
+            let _ = from.commit();
+            assert_eq!(to.next(|bytes| bytes.to_vec()), Ok(Some(bytes.to_vec())));
+        };
+        pass(&mut ours.writing, &mut theirs.reading, b"there");
+        pass(&mut theirs.writing, &mut ours.reading, b"back");
+        assert!(ours.writing.longest() >= MTU as usize + 128);
+    }
+
+    #[test]
+    fn memory_that_could_be_taken_away_is_not_mapped() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = |seals| {
+            let file = rustix::fs::memfd_create("test", flags).unwrap();
+            rustix::fs::ftruncate(&file, 2 * RING as u64).unwrap();
+            rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+            file
+        };
+        assert!(Segment::open(file(SealFlags::GROW | SealFlags::SEAL)).is_none());
+        assert!(Segment::open(file(SEALS)).is_some());
+        let short = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&short, RING as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&short, SEALS).unwrap();
+        assert!(Segment::open(short).is_none());
+    }
+}

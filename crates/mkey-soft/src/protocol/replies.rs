@@ -1,0 +1,134 @@
+//! What a responder has to say, in order.
+
+use super::sequence::{Sequence, on_wire};
+use mkey_wire::response::{ReadResponse, Response};
+use mkey_wire::syndrome::{Credits, Syndrome};
+use mkey_wire::u24::{Msn, Psn};
+use mkey_wire::{aeth, reth};
+use std::collections::VecDeque;
+
+/// Replies that wait at most; a peer that asks for more before it takes these does not keep to what
+/// was agreed on.
+const MOST: usize = 512;
+
+const DONE: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
+
+/// A packet to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) psn: Psn,
+    pub(crate) response: Response,
+    /// Where the bytes are that it carries.
+    pub(crate) bytes: Option<reth::Repr>,
+}
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Replies(VecDeque<Waiting>);
+
+#[derive(Debug)]
+enum Waiting {
+    Ack { sequence: Sequence, aeth: aeth::Repr },
+    Read(ReadReply),
+    Atomic { sequence: Sequence, original: u64, msn: Msn },
+}
+
+/// A READ that is being answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadReply {
+    pub(super) first: Sequence,
+    pub(super) reth: reth::Repr,
+    /// Bytes that were sent.
+    pub(super) done: u32,
+    pub(super) mtu: u32,
+    pub(super) msn: Msn,
+}
+
+impl ReadReply {
+    fn sequence(&self) -> Sequence {
+        self.first + u64::from(self.done / self.mtu.max(1))
+    }
+
+    fn next(&self) -> Reply {
+        let left = self.reth.length.saturating_sub(self.done);
+        let address = self.reth.address.wrapping_add(u64::from(self.done));
+        let aeth = aeth::Repr { syndrome: DONE, msn: self.msn };
+        let response = match (self.done == 0, left <= self.mtu) {
+            (true, true) => ReadResponse::Only(aeth),
+            (true, false) => ReadResponse::First(aeth),
+            (false, true) => ReadResponse::Last(aeth),
+            (false, false) => ReadResponse::Middle,
+        };
+        let length = left.min(self.mtu);
+        Reply {
+            psn: on_wire(self.sequence()),
+            response: Response::Read(response),
+            bytes: Some(reth::Repr { address, length, ..self.reth }),
+        }
+    }
+}
+
+impl Replies {
+    /// All up to this is done. One that waits already is told by the same packet.
+    pub(super) fn ack(&mut self, upto: Sequence, msn: Msn) {
+        if let Some(Waiting::Ack { sequence, aeth }) = self.0.back_mut()
+            && aeth.syndrome == DONE
+        {
+            if *sequence <= upto {
+                (*sequence, aeth.msn) = (upto, msn);
+            }
+            return;
+        }
+        self.nak(upto, DONE, msn);
+    }
+
+    pub(super) fn nak(&mut self, sequence: Sequence, syndrome: Syndrome, msn: Msn) {
+        self.push(Waiting::Ack { sequence, aeth: aeth::Repr { syndrome, msn } });
+    }
+
+    pub(super) fn read(&mut self, read: ReadReply) {
+        self.push(Waiting::Read(read));
+    }
+
+    pub(super) fn atomic(&mut self, sequence: Sequence, original: u64, msn: Msn) {
+        self.push(Waiting::Atomic { sequence, original, msn });
+    }
+
+    fn push(&mut self, reply: Waiting) {
+        if self.0.len() < MOST {
+            self.0.push_back(reply);
+        }
+    }
+
+    /// The next packet.
+    pub(super) fn next(&self) -> Option<Reply> {
+        let (sequence, response) = match *self.0.front()? {
+            Waiting::Read(ref read) => return Some(read.next()),
+            Waiting::Ack { sequence, aeth } => (sequence, Response::Acknowledge(aeth)),
+            Waiting::Atomic { sequence, original, msn } => {
+                let aeth = aeth::Repr { syndrome: DONE, msn };
+                (sequence, Response::AtomicAcknowledge { aeth, original })
+            }
+        };
+        Some(Reply { psn: on_wire(sequence), response, bytes: None })
+    }
+
+    /// It was sent.
+    pub(super) fn sent(&mut self) {
+        if let Some(Waiting::Read(read)) = self.0.front_mut() {
+            read.done = read.done.saturating_add(read.mtu);
+            if read.done < read.reth.length {
+                return;
+            }
+        }
+        self.0.pop_front();
+    }
+
+    /// The READ that is next can not be gone on with: where it stands. Nothing else is replied.
+    pub(super) fn break_off(&mut self) -> Option<Sequence> {
+        let Some(Waiting::Read(read)) = self.0.front() else { return None };
+        let sequence = read.sequence();
+        self.0.clear();
+        Some(sequence)
+    }
+}

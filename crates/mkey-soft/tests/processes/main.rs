@@ -1,0 +1,32 @@
+//! Queue pairs of different processes on one host: what they do to each other's memory, and what the
+//! death of one does to the other. The test program starts itself as the other process.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod end;
+mod killing;
+mod moving;
+mod servant;
+
+use libtest_mimic::{Arguments, Trial};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(servant::ROLE) {
+        return servant::serve();
+    }
+    let arguments = Arguments::from_args();
+    // A meeting place of the test's own, which the other processes inherit.
+    let place = tempfile::tempdir().expect("a folder");
+    // SAFETY: no other thread runs yet.
+    unsafe { std::env::set_var("XDG_RUNTIME_DIR", place.path()) };
+    let mut trials = Vec::new();
+    for (name, test) in moving::TESTS.iter().chain(killing::TESTS) {
+        trials.push(Trial::test(*name, move || {
+            test();
+            Ok(())
+        }));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

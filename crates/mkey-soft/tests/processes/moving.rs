@@ -1,0 +1,312 @@
+//! What is moved from process to process.
+
+use crate::end::{End, RETRIES, TIMEOUT, device};
+use crate::servant::Servant;
+use mkey_core::data_plane::{CompletionQueue, QueuePair};
+use mkey_core::device::Device;
+use mkey_core::queue_pair::{QpKind, QpState};
+use mkey_core::status::WcStatus;
+use mkey_core::work::{Completion, SendOp, SendWr};
+use std::time::{Duration, Instant};
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("every_operation_moves_every_byte", every_operation_moves_every_byte),
+    ("uc_moves_every_byte", uc_moves_every_byte),
+    ("datagrams_come_with_their_header", datagrams_come_with_their_header),
+    ("r_ord_06_a_receive_that_comes_late_is_waited_for", a_late_receive),
+    ("r_ra_04_a_wrong_key_is_refused_there", a_wrong_key),
+    ("r_ord_07_nobody_there", nobody_there),
+    ("a_stopped_process_is_not_waited_for_longer_than_agreed", a_stopped_process),
+    ("packets_of_a_former_connection_are_not_heard", a_former_connection),
+    ("many_processes_at_once", many_processes),
+    ("numbers_tell_processes_apart", numbers),
+    ("who_waits_for_an_event_is_woken", events),
+    ("idle_costs_nothing", idle),
+    ("both_sides_of_a_pair_may_be_in_one_process_too", one_process),
+];
+
+const SIZES: [usize; 17] = [
+    0, 1, 7, 8, 9, 63, 64, 65, 255, 1024, 4097, 61_439, 61_440, 61_441, 65_536, 200_003, 2_000_001,
+];
+
+fn every_operation_moves_every_byte() {
+    let (end, mut servant) = Servant::connected("rc");
+    for (seed, size) in SIZES.into_iter().enumerate() {
+        let (seed, length) = (seed as u64 * 10, size as u32);
+        end.fill(3, size, seed);
+        end.succeeds(SendOp::Write(end.remote(5)), &[end.memory.sge(3, length)]);
+        assert_eq!(servant.tell(&format!("holds 5 {size} {seed}")), "true", "WRITE of {size}");
+        servant.tell(&format!("fill 9 {size} {}", seed + 1));
+        end.succeeds(SendOp::Read(end.remote(9)), &[end.memory.sge(1, length)]);
+        assert!(end.holds(1, size, seed + 1), "READ of {size}");
+        servant.tell(&format!("receive 4 17 {size}"));
+        end.fill(2, size, seed + 2);
+        let halves = [
+            end.memory.sge(2, length / 3),
+            end.memory.sge(2 + u64::from(length / 3), length - length / 3),
+        ];
+        end.succeeds(SendOp::SendImm(9), &halves);
+        assert_eq!(servant.tell("next"), format!("4 Success {size} Some(9)"));
+        assert_eq!(
+            servant.tell(&format!("holds 17 {size} {}", seed + 2)),
+            "true",
+            "SEND of {size}"
+        );
+        servant.tell("receive 5 0 0");
+        end.fill(2, size, seed + 3);
+        end.succeeds(SendOp::WriteImm(end.remote(33), 3), &[end.memory.sge(2, length)]);
+        assert_eq!(servant.tell("next"), format!("5 Success {size} Some(3)"));
+        assert_eq!(servant.tell(&format!("holds 33 {size} {}", seed + 3)), "true");
+    }
+    // The other way round, without this process polling for it.
+    servant.tell("fill 100 200000 5");
+    assert_eq!(servant.tell("write 100 200000"), "Success");
+    assert!(end.holds(100, 200_000, 5));
+    let word = [end.memory.sge(0, 8)];
+    (0..8).for_each(|at| end.memory.set(at, 0));
+    end.memory.set(0, 41);
+    end.succeeds(SendOp::Write(end.remote(64)), &word);
+    for before in 41..45 {
+        end.succeeds(SendOp::FetchAdd { remote: end.remote(64), add: 1 }, &word);
+        assert_eq!(end.memory.get(0), before);
+    }
+    let swap = SendOp::CompareSwap { remote: end.remote(64), compare: 45, swap: 7 };
+    end.succeeds(swap, &word);
+    assert_eq!((end.memory.get(0), servant.tell("byte 64")), (45, "7".to_owned()));
+}
+
+fn uc_moves_every_byte() {
+    let (end, mut servant) = Servant::connected("uc");
+    for (seed, size) in SIZES.into_iter().enumerate() {
+        servant.tell(&format!("receive 4 17 {size}"));
+        end.fill(2, size, seed as u64);
+        end.succeeds(SendOp::Send, &[end.memory.sge(2, size as u32)]);
+        assert_eq!(servant.tell("next"), format!("4 Success {size} None"));
+        assert_eq!(servant.tell(&format!("holds 17 {size} {seed}")), "true", "SEND of {size}");
+    }
+}
+
+fn datagrams_come_with_their_header() {
+    let (end, mut servant) = Servant::connected("ud");
+    for (seed, size) in [0, 1, 40, 1000, 4096].into_iter().enumerate() {
+        servant.tell(&format!("receive 4 0 {}", size + 40));
+        end.fill(2, size, seed as u64);
+        end.succeeds(SendOp::Send, &[end.memory.sge(2, size as u32)]);
+        assert_eq!(servant.tell("next"), format!("4 Success {} None", size + 40));
+        assert_eq!(servant.tell(&format!("holds 40 {size} {seed}")), "true");
+        // Version and length of an IPv4 header in the last 20 bytes; traffic class; time to live.
+        for (at, byte) in [(20, 0x45), (21, 0x20), (28, 64), (32, 127), (36, 127)] {
+            assert_eq!(servant.tell(&format!("byte {at}")), format!("{byte}"), "byte {at}");
+        }
+    }
+}
+
+fn a_late_receive() {
+    let (end, mut servant) = Servant::connected("rc");
+    end.post(1, SendOp::Send, &[end.memory.sge(0, 100)]);
+    let mut none = [Completion::BLANK];
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(50) {
+        assert_eq!(end.cqs.poll(&mut none).unwrap(), 0, "there is no receive yet");
+    }
+    servant.tell("receive 2 0 100");
+    assert_eq!(end.next().status, WcStatus::Success);
+    assert_eq!(servant.tell("next"), "2 Success 100 None");
+}
+
+fn a_wrong_key() {
+    let (end, mut servant) = Servant::connected("rc");
+    servant.tell("receive 6 0 10");
+    let mut remote = end.remote(0);
+    remote.rkey.0 = remote.rkey.0.next();
+    assert_eq!(
+        end.run(SendOp::Write(remote), &[end.memory.sge(0, 8)]).status,
+        WcStatus::RemAccessErr
+    );
+    assert_eq!(end.state(), QpState::Err);
+    assert_eq!(servant.tell("state"), "ERR");
+    assert!(servant.tell("events").contains("QpAccessErr"));
+    assert_eq!(servant.tell("next"), "6 WrFlushErr 0 None");
+    // It is mended as on any device.
+    end.reset();
+    servant.tell("reset");
+    let mut end = end;
+    servant.connect(&mut end);
+    end.succeeds(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+}
+
+/// Whether so much time is what tries without an answer take, on a machine that is busy.
+fn is_the_agreed_time(elapsed: Duration) {
+    let agreed = TIMEOUT.1 * (u32::from(RETRIES) + 1);
+    assert!(elapsed >= agreed, "too soon: {elapsed:?} of {agreed:?}");
+    assert!(elapsed < agreed + Duration::from_secs(2), "too late: {elapsed:?} of {agreed:?}");
+}
+
+fn nobody_there() {
+    let mut servant = Servant::start("rc");
+    let mut end = End::new(&device(), QpKind::Rc);
+    // Another number of the same process, and then no process.
+    for _ in 0..2 {
+        let nobody = crate::end::Address { qp_num: servant.address.qp_num ^ 1, ..servant.address };
+        end.connect(nobody);
+        let since = Instant::now();
+        let done = end.run(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+        assert_eq!(done.status, WcStatus::RetryExcErr);
+        is_the_agreed_time(since.elapsed());
+        end.reset();
+        servant.kill();
+    }
+}
+
+fn a_stopped_process() {
+    let (end, mut servant) = Servant::connected("rc");
+    end.succeeds(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+    servant.stop();
+    // More than the ring holds.
+    let sges = [end.memory.sge(0, 2_000_000)];
+    let since = Instant::now();
+    end.post(1, SendOp::Write(end.remote(0)), &sges);
+    end.post(2, SendOp::Write(end.remote(0)), &sges);
+    assert_eq!(end.next().status, WcStatus::RetryExcErr);
+    is_the_agreed_time(since.elapsed());
+    assert_eq!(end.next().status, WcStatus::WrFlushErr);
+    servant.go_on();
+    // What it finds in the ring when it goes on is for a connection that is there still; then both
+    // begin anew.
+    assert_eq!(servant.tell("state"), "RTS");
+    end.reset();
+    servant.tell("reset");
+    let mut end = end;
+    servant.connect(&mut end);
+    end.succeeds(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+}
+
+fn a_former_connection() {
+    let (end, mut servant) = Servant::connected("rc");
+    let mut end = end;
+    for round in 0..20 {
+        servant.tell("fill 0 8 1");
+        servant.stop();
+        // Lies in the ring while the other process is stopped, with the numbers of the next
+        // connection's first packets.
+        end.fill(0, 8, 2);
+        end.post(1, SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+        end.reset();
+        servant.go_on();
+        servant.tell("reset");
+        servant.tell("fill 0 8 3");
+        servant.connect(&mut end);
+        end.fill(100, 8, 4);
+        end.succeeds(SendOp::Write(end.remote(100)), &[end.memory.sge(100, 8)]);
+        assert_eq!(servant.tell("holds 100 8 4"), "true");
+        assert_eq!(servant.tell("holds 0 8 3"), "true", "round {round}: an old packet was heard");
+        end.reset();
+        servant.tell("reset");
+        servant.connect(&mut end);
+    }
+}
+
+fn many_processes() {
+    let device = device();
+    let mut pairs: Vec<_> = (0..6)
+        .map(|_| {
+            let mut end = End::new(&device, QpKind::Rc);
+            let mut servant = Servant::start("rc");
+            servant.connect(&mut end);
+            (end, servant)
+        })
+        .collect();
+    for round in 0..5u64 {
+        for (number, (end, _)) in pairs.iter().enumerate() {
+            end.fill(0, 100_000, round * 100 + number as u64);
+            end.post(number as u64, SendOp::Write(end.remote(0)), &[end.memory.sge(0, 100_000)]);
+        }
+        for (number, (end, servant)) in pairs.iter_mut().enumerate() {
+            assert_eq!(end.next().status, WcStatus::Success);
+            let seed = round * 100 + number as u64;
+            assert_eq!(servant.tell(&format!("holds 0 100000 {seed}")), "true");
+        }
+    }
+}
+
+fn numbers() {
+    let servants: Vec<_> = (0..3).map(|_| Servant::start("rc")).collect();
+    let mut blocks: Vec<_> = servants.iter().map(|servant| servant.address.qp_num >> 12).collect();
+    let device = device();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(1, None).unwrap();
+    // More queue pairs than a block has numbers.
+    let init = mkey_core::queue_pair::QpInit {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        ..mkey_core::queue_pair::QpInit::new(QpKind::Rc, cq)
+    };
+    let own: Vec<_> = (0..5000).map(|_| device.create_qp(pd, &init).unwrap()).collect();
+    let mut numbers: Vec<_> = own.iter().map(|info| info.qp_num).collect();
+    numbers.sort();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 5000);
+    let mut owned: Vec<_> = numbers.iter().map(|number| number >> 12).collect();
+    owned.dedup();
+    blocks.extend(owned);
+    let all = blocks.len();
+    blocks.sort();
+    blocks.dedup();
+    assert_eq!(blocks.len(), all, "a block is of one process");
+    assert!(!blocks.contains(&0));
+}
+
+fn events() {
+    let device = device();
+    let channel = device.create_comp_channel().unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let cq = device.create_cq(64, Some(channel)).unwrap();
+    let mut end = End::on(&device, QpKind::Rc, pd, cq);
+    let mut servant = Servant::start("rc");
+    servant.connect(&mut end);
+    for round in 0..20 {
+        // Now and then it has polled without end before.
+        if round % 3 == 0 {
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(2) {
+                assert_eq!(end.cqs.poll(&mut [Completion::BLANK]).unwrap(), 0);
+            }
+        }
+        end.cqs.request_notify(false).unwrap();
+        servant.tell("receive 1 0 10");
+        end.qp.post_send(&[SendWr::new(round, SendOp::Send, &[end.memory.sge(0, 10)])]).unwrap();
+        let event = device.get_cq_event(channel, Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(event, Some(cq), "round {round}");
+        assert_eq!(end.next().status, WcStatus::Success);
+        servant.tell("next");
+    }
+}
+
+fn idle() {
+    let (end, mut servant) = Servant::connected("rc");
+    // It has polled without end, too, before it is idle.
+    for _ in 0..3 {
+        end.succeeds(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+        servant.tell("receive 1 0 10");
+        end.succeeds(SendOp::Send, &[end.memory.sge(0, 10)]);
+        servant.tell("next");
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let time = |servant: &mut Servant| servant.tell("time").parse::<u64>().unwrap();
+    let before = time(&mut servant);
+    std::thread::sleep(Duration::from_secs(1));
+    let used = time(&mut servant) - before;
+    // Answering the question costs something, too.
+    assert!(used < 2000, "{used} us of processor time in an idle second");
+}
+
+fn one_process() {
+    let device = device();
+    let (mut a, mut b) = (End::new(&device, QpKind::Rc), End::new(&device, QpKind::Rc));
+    let (at_a, at_b) = (a.address(), b.address());
+    a.connect(at_b);
+    b.connect(at_a);
+    a.fill(0, 100, 1);
+    a.succeeds(SendOp::Write(a.remote(0)), &[a.memory.sge(0, 100)]);
+    assert!(b.holds(0, 100, 1));
+}

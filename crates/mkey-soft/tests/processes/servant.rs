@@ -1,0 +1,167 @@
+//! The other process: does what it is told, a line each, and is passive otherwise.
+
+use crate::end::{Address, End, device};
+use mkey_core::queue_pair::QpKind;
+use mkey_core::work::SendOp;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+
+pub const ROLE: &str = "the-other-process";
+
+pub fn kind_of(word: &str) -> QpKind {
+    match word {
+        "rc" => QpKind::Rc,
+        "uc" => QpKind::Uc,
+        _ => QpKind::Ud,
+    }
+}
+
+/// Processor time of this process, in microseconds.
+fn processor_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
+/// The program of the other process.
+pub fn serve() -> ExitCode {
+    let kind = std::env::args().nth(2).expect("a kind of queue pair");
+    let mut end = End::new(&device(), kind_of(&kind));
+    println!("{}", end.address().to_line());
+    for line in std::io::stdin().lines() {
+        let line = line.expect("a line");
+        let mut words = line.split_whitespace();
+        let verb = words.next().unwrap_or_default();
+        let rest: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+        let word = |at: usize| rest.get(at).copied().expect("a number");
+        let answer = match verb {
+            "connect" => {
+                let (_, address) = line.split_once(' ').expect("an address");
+                end.connect(Address::of_line(address));
+                "connected".to_owned()
+            }
+            "reset" => {
+                end.reset();
+                "reset".to_owned()
+            }
+            "receive" => {
+                end.receive(word(0), word(1), word(2) as u32);
+                "posted".to_owned()
+            }
+            "next" => {
+                let done = end.next();
+                format!("{} {:?} {} {:?}", done.wr_id, done.status, done.byte_len, done.imm)
+            }
+            "fill" => {
+                end.fill(word(0) as usize, word(1) as usize, word(2));
+                "filled".to_owned()
+            }
+            "holds" => end.holds(word(0) as usize, word(1) as usize, word(2)).to_string(),
+            "byte" => end.memory.get(word(0) as usize).to_string(),
+            "state" => end.state().to_string(),
+            "events" => format!("{:?}", end.events()),
+            "time" => processor_time().to_string(),
+            "write" => {
+                let sges = [end.memory.sge(word(0), word(1) as u32)];
+                format!("{:?}", end.run(SendOp::Write(end.remote(word(0))), &sges).status)
+            }
+            // For ever: until it is killed.
+            "storm" => {
+                println!("storming");
+                loop {
+                    let sges = [end.memory.sge(0, word(0) as u32)];
+                    let done = end.run(SendOp::Write(end.remote(0)), &sges);
+                    if done.status != mkey_core::status::WcStatus::Success {
+                        return ExitCode::FAILURE;
+                    }
+                }
+            }
+            other => panic!("told to {other}"),
+        };
+        println!("{answer}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// The other process, as the test sees it; killed when it is dropped.
+pub struct Servant {
+    process: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    pub address: Address,
+}
+
+impl Servant {
+    pub fn start(kind: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args([ROLE, kind])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let to = process.stdin.take().unwrap();
+        let mut from = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        Self { process, to, from, address: Address::of_line(&line) }
+    }
+
+    /// A servant, connected with an end of this process.
+    pub fn connected(kind: &str) -> (End, Self) {
+        let mut end = End::new(&device(), kind_of(kind));
+        let mut servant = Self::start(kind);
+        servant.connect(&mut end);
+        (end, servant)
+    }
+
+    pub fn connect(&mut self, end: &mut End) {
+        let told = self.tell(&format!("connect {}", end.address().to_line()));
+        assert_eq!(told, "connected");
+        end.connect(self.address);
+    }
+
+    /// Says something without waiting for the answer.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.to, "{line}").unwrap();
+    }
+
+    pub fn answer(&mut self) -> String {
+        let mut answer = String::new();
+        self.from.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    pub fn tell(&mut self, line: &str) -> String {
+        self.say(line);
+        self.answer()
+    }
+
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the process is ours and was not waited for.
+        unsafe { libc::kill(self.process.id() as i32, signal) };
+    }
+
+    /// Stops it; when this returns, it has.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: as above; the place is there.
+        let pid = unsafe { libc::waitpid(self.process.id() as i32, &mut status, libc::WUNTRACED) };
+        assert!(pid > 0 && libc::WIFSTOPPED(status));
+    }
+
+    pub fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+}
+
+impl Drop for Servant {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
