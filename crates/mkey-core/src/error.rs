@@ -62,6 +62,7 @@ pub enum Object {
     Qp,
     Ah,
     CompChannel,
+    Dm,
 }
 
 impl fmt::Display for Object {
@@ -75,6 +76,7 @@ impl fmt::Display for Object {
             Self::Qp => "queue pair",
             Self::Ah => "address handle",
             Self::CompChannel => "completion channel",
+            Self::Dm => "device memory",
         })
     }
 }

@@ -7,8 +7,9 @@ use crate::key::{Key, Lkey, Rkey};
 use crate::rights::Rights;
 use crate::status::{WcOpcode, WcStatus};
 
-/// A scatter/gather entry: local memory, by its lkey.
+/// A scatter/gather entry: local memory, by its lkey. Laid out as `struct ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// First byte, counted as the lkey's region counts.
     pub address: IoAddr,

@@ -45,6 +45,8 @@ pub(crate) fn capabilities(
         rereg: tried.rereg.or_says(false),
         srq: tried.srq.or_says(limit(plain.max_srq) > 0),
         dma_buf: tried.dma_buf.or_says(false),
+        // A NIC's own memory is not offered here.
+        max_dm_size: 0,
         odp: OdpCaps {
             explicit: tried.on_demand.or_says(odp.general_caps & IBV_ODP_SUPPORT != 0),
             implicit: tried

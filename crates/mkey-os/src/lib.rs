@@ -40,6 +40,9 @@
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
+//! **[`count_fd`], descriptors that count, [`quiet_thread`], threads that take no signals**: what a
+//! program can poll for, and what runs beside a program that knows nothing of it.
+//!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
@@ -70,6 +73,7 @@ pub mod accounting;
 #[cfg(all(feature = "test-support", target_arch = "x86_64"))]
 pub mod confine;
 pub mod copy;
+pub mod count_fd;
 pub mod error;
 pub mod events;
 pub mod file_mapping;
@@ -83,6 +87,7 @@ pub mod numa;
 pub mod pin;
 pub mod prefault;
 pub mod proc;
+pub mod quiet_thread;
 mod spans;
 pub mod system_calls;
 pub mod tracefs;

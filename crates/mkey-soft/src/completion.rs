@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
-    pub(crate) depth: u32,
     /// Queue pairs on it, each counted once per side.
     users: AtomicU32,
     state: Mutex<State>,
@@ -22,6 +21,7 @@ pub(crate) struct Cq {
 
 #[derive(Debug, Default)]
 struct State {
+    depth: u32,
     entries: VecDeque<Entry>,
     overrun: bool,
     /// Destroyed.
@@ -73,8 +73,31 @@ pub(crate) struct Overrun;
 impl Cq {
     pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
         let entries = VecDeque::with_capacity(depth.min(1024) as usize);
-        let state = Mutex::new(State { entries, channel, ..State::default() });
-        Self { handle, depth, users: AtomicU32::new(0), state }
+        let state = Mutex::new(State { depth, entries, channel, ..State::default() });
+        Self { handle, users: AtomicU32::new(0), state }
+    }
+
+    /// Gives it another depth.
+    pub(crate) fn resize(&self, depth: u32) -> Result<(), Reason> {
+        let mut state = lock(&self.state);
+        if state.overrun || state.retired {
+            return Err(self.unusable(&state));
+        }
+        if state.entries.len() > depth as usize {
+            return Err(Reason::Argument {
+                what: "the new depth of a completion queue",
+                value: u64::from(depth),
+                allowed: "at least the completions that it holds",
+            });
+        }
+        state.depth = depth;
+        Ok(())
+    }
+
+    /// Drops the completions of a queue pair that begins anew or ends: nobody is to take them for
+    /// those of its next life.
+    pub(crate) fn purge(&self, qp_num: u32) {
+        lock(&self.state).entries.retain(|entry| entry.completion.qp_num != qp_num);
     }
 
     /// Opens an account: `done` is set to the count of finished send work requests as their
@@ -115,7 +138,7 @@ impl Cq {
         solicited: bool,
     ) -> Result<(), Overrun> {
         let mut state = lock(&self.state);
-        if state.entries.len() >= self.depth as usize || state.overrun {
+        if state.entries.len() >= state.depth as usize || state.overrun {
             let first = !state.overrun;
             state.overrun = true;
             return if first { Err(Overrun) } else { Ok(()) };
@@ -179,7 +202,7 @@ impl Cq {
     fn unusable(&self, state: &State) -> Reason {
         match state.retired {
             true => Reason::UnknownHandle { object: Object::Cq, handle: self.handle.0 },
-            false => Reason::CqOverrun { depth: self.depth },
+            false => Reason::CqOverrun { depth: state.depth },
         }
     }
 

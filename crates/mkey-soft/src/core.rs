@@ -1,6 +1,7 @@
 //! What all objects of one device share, and what all devices of the process share.
 
 use crate::completion::Cq;
+use crate::device_memory::DeviceMemory;
 use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse};
 use crate::options::SoftOptions;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     /// Set when the first memory is registered that can be watched.
     pub(crate) watch: OnceLock<&'static Watch>,
     pub(crate) objects: Objects,
+    pub(crate) own_memory: DeviceMemory,
     /// The last serial number given to a domain or queue pair.
     pub(crate) serial: AtomicU32,
     pub(crate) next_qp_num: AtomicU32,

@@ -2,6 +2,7 @@
 
 use crate::completion::Cq;
 use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
+use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
 use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
@@ -21,7 +22,10 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::key::MAX_KEYS;
 use mkey_core::queue_pair::{QpAttr, QpInit, QpModify};
 use mkey_core::refusal::{PdId, QpId};
+use mkey_core::rights::Rights;
 use mkey_core::work::Sge;
+use mkey_os::count_fd::CountFd;
+use mkey_os::error::OsError;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -69,11 +73,12 @@ impl SoftDevice {
             engine: Engine::new(config, executors().clone()),
             tolerant,
             events: EventQueue::default(),
-            refusals: RefusalLog::new(options.refusal_log),
+            refusals: RefusalLog::new(options.refusal_log, options.on_refusal),
             timers: Arc::new(Timers::new(options.clock.clone())),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
             objects: Objects::default(),
+            own_memory: DeviceMemory::default(),
             serial: AtomicU32::new(0),
             opened: options.clock.now(),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
@@ -93,6 +98,25 @@ impl SoftDevice {
     /// that moves a virtual clock moves it to, so that no step between is missed.
     pub fn next_timer(&self) -> Option<Duration> {
         self.core.timers.next()
+    }
+
+    /// A descriptor that is readable while there are events on a channel, for programs that poll.
+    /// Whoever takes an event takes one off its count first.
+    ///
+    /// # Errors
+    /// `UnknownHandle`, or `System` if there are no descriptors left.
+    pub fn channel_fd(&self, channel: ChannelHandle) -> Result<Arc<CountFd>> {
+        let (verb, object) = ("create_comp_channel", Object::CompChannel);
+        let found = self.find(verb, object, channel.0, &self.core.objects.channels)?;
+        found.events.shown().map_err(|error| no_descriptor(verb, &error))
+    }
+
+    /// The same for asynchronous events.
+    ///
+    /// # Errors
+    /// `System` if there are no descriptors left.
+    pub fn async_fd(&self) -> Result<Arc<CountFd>> {
+        self.core.events.shown().map_err(|error| no_descriptor("open_device", &error))
     }
 
     /// The device's time.
@@ -205,6 +229,12 @@ fn table_full(verb: &'static str, object: Object) -> Error {
     Error::new(verb, "", Reason::TableFull { object, most: u64::from(MOST) })
 }
 
+#[cold]
+fn no_descriptor(verb: &'static str, error: &OsError) -> Error {
+    let reason = Reason::System { call: error.call, errno: error.errno.raw_os_error() };
+    Error::new(verb, "", reason)
+}
+
 fn in_range(
     verb: &'static str,
     what: &'static str,
@@ -248,6 +278,7 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         rereg: true,
         srq: true,
         dma_buf: true,
+        max_dm_size: MAX_DM_SIZE,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,
@@ -348,6 +379,35 @@ impl Device for SoftDevice {
         self.core.registrations.allocate_null(&self.core, pd)
     }
 
+    fn alloc_dm(&self, length: u64) -> Result<DmHandle> {
+        self.core.own_memory.allocate(length)
+    }
+
+    fn free_dm(&self, dm: DmHandle) -> Result<()> {
+        self.core.own_memory.free(dm)
+    }
+
+    fn reg_dm_mr(
+        &self,
+        pd: PdHandle,
+        dm: DmHandle,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<MrInfo> {
+        let pd = self.join("reg_dm_mr", pd)?;
+        let part = self.core.own_memory.part("reg_dm_mr", dm, offset, length)?;
+        self.core.registrations.register_dm(&self.core, pd, part, rights)
+    }
+
+    fn write_dm(&self, dm: DmHandle, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.core.own_memory.write(&self.core, dm, offset, bytes)
+    }
+
+    fn read_dm(&self, dm: DmHandle, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.core.own_memory.read(&self.core, dm, offset, into)
+    }
+
     fn advise_mr(&self, pd: PdHandle, advice: Advice, flush: bool, sges: &[Sge]) -> Result<()> {
         let pd = self.join("advise_mr", pd)?;
         self.core.registrations.advise(&self.core, pd.id(), advice, flush, sges)
@@ -421,6 +481,14 @@ impl Device for SoftDevice {
         handle.ok_or_else(|| table_full(verb, Object::Cq))
     }
 
+    fn resize_cq(&self, cq: CqHandle, depth: u32) -> Result<()> {
+        let verb = "resize_cq";
+        let most = self.core.capabilities.max_cqe;
+        in_range(verb, "depth", depth, 1, most, "1 to the device's max_cqe")?;
+        let found = self.find(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
+        found.resize(depth).map_err(|r| Error::new(verb, format_args!("depth {depth}"), r))
+    }
+
     fn destroy_cq(&self, cq: CqHandle) -> Result<()> {
         let cqs = &self.core.objects.cqs;
         let cq = self.remove_unused("destroy_cq", Object::Cq, cq.0, cqs, "queue pairs use it")?;
@@ -453,6 +521,11 @@ impl Device for SoftDevice {
             self.core.events.push(AsyncEvent::SrqLimitReached(srq));
         }
         Ok(())
+    }
+
+    fn query_srq(&self, srq: SrqHandle) -> Result<u32> {
+        let found = self.find("query_srq", Object::Srq, srq.0, &self.core.objects.srqs)?;
+        Ok(found.limit())
     }
 
     fn destroy_srq(&self, srq: SrqHandle) -> Result<()> {

@@ -26,6 +26,7 @@ mod completion;
 mod core;
 mod data_plane;
 mod device;
+mod device_memory;
 mod drain;
 mod events;
 mod memory;

@@ -172,6 +172,13 @@ impl Srq {
     }
 }
 
+impl Srq {
+    /// What it is armed with.
+    pub(crate) fn limit(&self) -> u32 {
+        lock(&self.state).limit
+    }
+}
+
 impl Used for Srq {
     fn users(&self) -> &AtomicU32 {
         &self.users

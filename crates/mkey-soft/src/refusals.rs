@@ -11,6 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct RefusalLog {
     most: usize,
+    told: Option<fn(&RefusalReport)>,
     state: Mutex<State>,
 }
 
@@ -21,8 +22,8 @@ struct State {
 }
 
 impl RefusalLog {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default() }
+    pub(crate) fn new(most: usize, told: Option<fn(&RefusalReport)>) -> Self {
+        Self { most, told, state: Mutex::default() }
     }
 
     /// Notes a refusal; its number, from 1.
@@ -36,12 +37,18 @@ impl RefusalLog {
         let mut state = lock(&self.state);
         state.last = state.last.wrapping_add(1).max(1);
         let number = state.last;
-        if self.most > 0 {
+        if self.most > 0 || self.told.is_some() {
             if state.reports.len() >= self.most {
                 state.reports.pop_front();
             }
             let request = request.to_string();
-            state.reports.push_back(RefusalReport { number, when, qp_num, request, refusal });
+            let report = RefusalReport { number, when, qp_num, request, refusal };
+            if let Some(told) = self.told {
+                told(&report);
+            }
+            if self.most > 0 {
+                state.reports.push_back(report);
+            }
         }
         number
     }

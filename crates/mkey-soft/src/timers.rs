@@ -64,9 +64,9 @@ impl Timers {
             self.changed.notify_one();
         } else {
             let weak = Arc::downgrade(core);
-            let thread = std::thread::Builder::new().name("mkey-soft timers".to_owned());
+            let thread = mkey_os::quiet_thread::spawn("mkey-soft timers", move || run(&weak));
             // Without a thread, timers fire late: at the program's next post or poll.
-            state.running = thread.spawn(move || run(&weak)).is_ok();
+            state.running = thread.is_ok();
         }
     }
 

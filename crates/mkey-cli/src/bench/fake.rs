@@ -83,6 +83,7 @@ impl Fake {
             rereg: false,
             srq: false,
             dma_buf: false,
+            max_dm_size: 0,
             odp: OdpCaps::default(),
             page_sizes: 4096,
         });

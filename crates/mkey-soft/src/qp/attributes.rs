@@ -65,6 +65,7 @@ impl Qp {
                 let view = view.with_state(QpState::Reset).with_rights(Rights::empty());
                 view.with_reads(false).anew()
             });
+            self.forget_completions();
             return Ok(());
         }
         apply(&mut sq.attr, change);
@@ -105,6 +106,14 @@ impl Qp {
         QpAttr { state: view.state(), rights: sq.attr.rights, ..sq.attr.clone() }
     }
 
+    /// As drivers do when a queue pair's life ends: who polls on is not told of it.
+    fn forget_completions(&self) {
+        self.send_cq.purge(self.num);
+        if !std::sync::Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq.purge(self.num);
+        }
+    }
+
     /// Ends the queue pair: what is queued is dropped, and nothing reaches it any more.
     pub(crate) fn destroy(&self) {
         forget_qp(self.core.options.gid, self.num);
@@ -116,6 +125,7 @@ impl Qp {
             rq.begun = None;
             drop(rq);
             self.close_sends(&mut sq);
+            self.forget_completions();
         }
         drain_ended(&self.core);
         let ties = lock(&self.ties).take();
