@@ -44,10 +44,7 @@ mod tests {
         let mut mask = MaybeUninit::uninit();
         // SAFETY: asks for the mask only; it is written then.
         unsafe {
-            assert_eq!(
-                libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr()),
-                0
-            );
+            assert_eq!(libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr()), 0);
             libc::sigismember(mask.as_ptr(), signal) == 1
         }
     }

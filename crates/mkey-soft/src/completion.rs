@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use crate::clock::Clock;
 use crate::events::Channel;
 use crate::object::{Use, Used};
 use crate::sync::lock;
@@ -9,6 +10,7 @@ use mkey_core::work::Completion;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ struct State {
     armed: Armed,
     channel: Option<Use<Channel>>,
     credits: Vec<Credit>,
+    /// By which completions are stamped, if they are.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,8 @@ enum Armed {
 #[derive(Debug)]
 struct Entry {
     completion: Completion,
+    /// Nanoseconds of the clock when it came; 0 without stamps.
+    when: u64,
     credit: Option<CreditOf>,
 }
 
@@ -143,7 +149,11 @@ impl Cq {
             state.overrun = true;
             return if first { Err(Overrun) } else { Ok(()) };
         }
-        state.entries.push_back(Entry { completion: *completion, credit });
+        let when = match &state.clock {
+            None => 0,
+            Some(clock) => u64::try_from(clock.now().as_nanos()).unwrap_or(u64::MAX),
+        };
+        state.entries.push_back(Entry { completion: *completion, when, credit });
         if state.armed != Armed::No {
             self.notify(&mut state, solicited);
         }
@@ -163,15 +173,38 @@ impl Cq {
     /// Takes up to `into.len()` completions.
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
+        self.take(into.iter_mut(), |place, entry| *place = entry.completion)
+    }
+
+    /// Takes one, with the time it came at.
+    pub(crate) fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>, Reason> {
+        let mut taken = None;
+        self.take(std::iter::once(()), |(), entry| {
+            taken = Some((entry.completion, Duration::from_nanos(entry.when)));
+        })?;
+        Ok(taken)
+    }
+
+    /// Has completions stamped from now on.
+    pub(crate) fn stamp(&self, clock: Arc<dyn Clock>) {
+        lock(&self.state).clock = Some(clock);
+    }
+
+    #[inline(always)]
+    fn take<P>(
+        &self,
+        places: impl Iterator<Item = P>,
+        mut put: impl FnMut(P, &Entry),
+    ) -> Result<usize, Reason> {
         let mut state = lock(&self.state);
         let state = &mut *state;
         if state.overrun || state.retired {
             return Err(self.unusable(state));
         }
         let mut taken = 0;
-        for place in into {
+        for place in places {
             let Some(entry) = state.entries.pop_front() else { break };
-            *place = entry.completion;
+            put(place, &entry);
             taken += 1;
             if let Some(CreditOf { account, done }) = entry.credit
                 && let Some(credit) = state.credits.get(account.place as usize)

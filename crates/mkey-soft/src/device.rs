@@ -2,8 +2,8 @@
 
 use crate::completion::Cq;
 use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
-use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
+use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
 use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};

@@ -102,9 +102,12 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Wakes all who wait, for good.
+    /// Wakes all who wait, for good; the descriptor goes with whoever has it still.
     pub(crate) fn close(&self) {
-        lock(&self.state).closed = true;
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.shown = None;
+        drop(state);
         self.arrived.notify_all();
     }
 }

@@ -6,8 +6,8 @@ mod dma_buf;
 mod rereg;
 
 use crate::core::Core;
-use crate::memory;
 use crate::device_memory::Dm;
+use crate::memory;
 use crate::object::{PdUse, Use};
 use crate::options::SoftOptions;
 use crate::qp::settle;
