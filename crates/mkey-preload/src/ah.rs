@@ -32,7 +32,10 @@ pub(crate) fn address(open: &Open, attr: &ibv_ah_attr) -> Verb<AhAttr> {
     if attr.is_global == 0 || attr.port_num != gids::PORT {
         return Err(EINVAL);
     }
-    gids::at(open, u32::from(route.sgid_index)).ok_or(EINVAL)?;
+    let own = gids::at(open, u32::from(route.sgid_index));
+    if own.is_none_or(|own| own == Gid::default()) {
+        return Err(EINVAL);
+    }
     // SAFETY: all bytes of the union are its raw form.
     let gid = Gid(unsafe { route.dgid.raw });
     if gid == Gid::default() {

@@ -33,7 +33,7 @@ unsafe impl Kind for Dm {
 const MOST_ALIGN: u32 = 12;
 
 /// `ibv_alloc_dm`.
-pub(crate) fn alloc(open: &Arc<Open>, attr: &ibv_alloc_dm_attr) -> Verb<*mut ibv_dm> {
+pub(crate) fn alloc(open: &Open, attr: &ibv_alloc_dm_attr) -> Verb<*mut ibv_dm> {
     if attr.comp_mask != 0 || attr.log_align_req > MOST_ALIGN {
         return Err(EINVAL);
     }

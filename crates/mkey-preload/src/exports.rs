@@ -13,7 +13,7 @@ use crate::cq::{self, Cq};
 use crate::devices;
 use crate::dm::Dm;
 use crate::mr::{self, Mr};
-use crate::objects::{Found, Whose, whose, whose_context};
+use crate::objects::{Found, Whose, readable, whose, whose_context};
 use crate::pd::{self, Pd};
 use crate::qp::{self, Qp};
 use crate::settings::settings;
@@ -199,12 +199,12 @@ functions! {
         context: *mut ibv_context,
         attr: *mut ibv_device_attr,
     ) -> c_int as Verb<()>
-        = whose_context, Err(NOT_HERE), |open| put(attr, attributes::device(&open));
+        = readable, Err(NOT_HERE), |open| put(attr, attributes::device(&open));
     required fn ibv_query_port(
         context: *mut ibv_context,
         port: u8,
         attr: *mut _compat_ibv_port_attr,
-    ) -> c_int as Verb<()> = whose_context, Err(NOT_HERE), |open| {
+    ) -> c_int as Verb<()> = readable, Err(NOT_HERE), |open| {
         // What programs of old have room for.
         const OLD: usize = 48;
         let known = attributes::port(&open, port)?;
@@ -219,7 +219,7 @@ functions! {
         port: u8,
         index: c_int,
         gid: *mut ibv_gid,
-    ) -> c_int as Verb<OrMinusOne> = whose_context, Err(NOT_HERE), |open| {
+    ) -> c_int as Verb<OrMinusOne> = readable, Err(NOT_HERE), |open| {
         put(gid, gids::query(&open, port, index)?)?;
         Ok(OrMinusOne(0))
     };
@@ -228,7 +228,7 @@ functions! {
         port: u8,
         index: c_int,
         pkey: *mut be16,
-    ) -> c_int as Verb<OrMinusOne> = whose_context, Err(NOT_HERE), |_open| {
+    ) -> c_int as Verb<OrMinusOne> = readable, Err(NOT_HERE), |_open| {
         put(pkey, gids::query_pkey(port, index)?)?;
         Ok(OrMinusOne(0))
     };
@@ -237,7 +237,7 @@ functions! {
         port: u8,
         pkey: be16,
     ) -> c_int as Verb<OrMinusOne>
-        = whose_context, Err(NOT_HERE), |_open| gids::pkey_index(port, pkey);
+        = readable, Err(NOT_HERE), |_open| gids::pkey_index(port, pkey);
     optional fn _ibv_query_gid_ex(
         context: *mut ibv_context,
         port: u32,
@@ -245,7 +245,7 @@ functions! {
         entry: *mut ibv_gid_entry,
         flags: u32,
         size: usize,
-    ) -> c_int as Verb<()> = whose_context, Err(NOT_HERE), |open| {
+    ) -> c_int as Verb<()> = readable, Err(NOT_HERE), |open| {
         put(entry, gids::query_ex(&open, port, index, flags, size)?)
     };
     optional fn _ibv_query_gid_table(
@@ -254,7 +254,7 @@ functions! {
         most: usize,
         flags: u32,
         size: usize,
-    ) -> isize as Verb<OrMinusErrno<isize>> = whose_context, Err(NOT_HERE), |open| {
+    ) -> isize as Verb<OrMinusErrno<isize>> = readable, Err(NOT_HERE), |open| {
         gids::query_table(&open, entries, most, flags, size)
     };
     required fn ibv_get_async_event(
@@ -609,7 +609,7 @@ unsafe extern "C" fn ibv_query_gid_type(
     kind: *mut c_uint,
 ) -> c_int {
     // SAFETY: the caller's.
-    match unsafe { whose_context(context) } {
+    match unsafe { readable(context) } {
         Whose::Real => match real::query_gid_type() {
             // SAFETY: the caller's.
             Some(function) => unsafe { function(context, port, index, kind) },

@@ -8,16 +8,20 @@ use std::ffi::c_int;
 
 /// The only port.
 pub(crate) const PORT: u8 = 1;
-/// Places in the table of identifiers.
-pub(crate) const PLACES: u32 = 1;
+/// Places in the table of identifiers; only the first is taken.
+pub(crate) const PLACES: u32 = 4;
 /// The only partition key: the default one, with full membership.
 const PKEY: u16 = 0xffff;
 /// Places in the table of partition keys.
 pub(crate) const PKEYS: u16 = 1;
 
-/// The identifier at a place, if there is such a place.
+/// The identifier at a place, zeros if it is empty, if there is such a place.
 pub(crate) fn at(open: &Open, index: u32) -> Option<Gid> {
-    (index < PLACES).then(|| open.device.port().gid)
+    match index {
+        0 => Some(open.device.port().gid),
+        1..PLACES => Some(Gid::default()),
+        _ => None,
+    }
 }
 
 /// The place of an identifier.
@@ -41,7 +45,8 @@ pub(crate) fn query(open: &Open, port: u8, index: c_int) -> Verb<ibv_gid> {
 /// `ibv_query_gid_type`, whose numbers are those of the kernel's files: 1 is RoCEv2.
 pub(crate) fn query_type(open: &Open, port: u8, index: u32) -> Verb<u32> {
     const ROCE_V2: u32 = 1;
-    checked(open, u32::from(port), index).map(|_| ROCE_V2)
+    checked(open, u32::from(port), index)?;
+    Ok(ROCE_V2)
 }
 
 fn entry(gid: Gid, index: u32) -> ibv_gid_entry {

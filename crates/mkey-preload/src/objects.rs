@@ -212,3 +212,18 @@ pub(crate) unsafe fn whose_context(context: *mut ibv_context) -> Whose<Arc<Open>
         None => Whose::Nobodys(EINVAL),
     }
 }
+
+/// The same for what only looks at a device, which a forked child may do with its parent's.
+///
+/// # Safety
+/// As for [`whose_context`].
+pub(crate) unsafe fn readable(context: *mut ibv_context) -> Whose<Arc<Open>> {
+    // SAFETY: the caller's.
+    match unsafe { whose_context(context) } {
+        Whose::Parents => match Context::of(context).open() {
+            Some(open) => Whose::Ours(open),
+            None => Whose::Nobodys(EINVAL),
+        },
+        whose => whose,
+    }
+}

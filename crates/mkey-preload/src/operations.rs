@@ -1,11 +1,11 @@
 //! The operations behind the inline functions of `infiniband/verbs.h`.
 
 use crate::boundary::{EINVAL, Verb, verb};
-use crate::context::{Context, Open};
+use crate::context::Open;
 use crate::cq::{self, Cq};
 use crate::dm::Dm;
 use crate::mr::Mw;
-use crate::objects::{Found, Kind, Object, Whose, whose, whose_context};
+use crate::objects::{Found, Kind, Object, Whose, readable, whose, whose_context};
 use crate::pd::{Pd, Td};
 use crate::{attributes, dm, mr, pd, post, qp, srq};
 use mkey_sys::types::*;
@@ -50,6 +50,16 @@ unsafe fn ours<K: Kind, B>(base: *mut B) -> Verb<Found<K>> {
     // SAFETY: the caller's.
     match unsafe { whose::<K, B>(base) } {
         Whose::Ours(found) => Ok(found),
+        Whose::Nobodys(errno) => Err(errno),
+        Whose::Parents | Whose::Real => Err(EINVAL),
+    }
+}
+
+/// A device for what needs nothing of the parent's in a forked child.
+unsafe fn looked_at(context: *mut ibv_context) -> Verb<Arc<Open>> {
+    // SAFETY: the caller's.
+    match unsafe { readable(context) } {
+        Whose::Ours(open) => Ok(open),
         Whose::Nobodys(errno) => Err(errno),
         Whose::Parents | Whose::Real => Err(EINVAL),
     }
@@ -105,7 +115,7 @@ operations! {
         attr: *mut ibv_port_attr,
         len: usize
     ) -> c_int as Verb<()> = {
-        let known = attributes::port(&*opened(context)?, port)?;
+        let known = attributes::port(&*looked_at(context)?, port)?;
         put(attr, len, &known)
     };
     fn query_device_ex(
@@ -114,14 +124,14 @@ operations! {
         attr: *mut ibv_device_attr_ex,
         len: usize
     ) -> c_int as Verb<()> = {
-        let known = attributes::device_ex(&*opened(context)?, input.as_ref())?;
+        let known = attributes::device_ex(&*looked_at(context)?, input.as_ref())?;
         if len < size_of::<ibv_device_attr>() {
             return Err(EINVAL);
         }
         put(attr, len, &known)
     };
     fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int as Verb<()>
-        = attributes::real_time(&*opened(context)?, values.as_mut().ok_or(EINVAL)?);
+        = attributes::real_time(&*looked_at(context)?, values.as_mut().ok_or(EINVAL)?);
     fn advise_mr(
         pd: *mut ibv_pd,
         advice: ibv_advise_mr_advice,
@@ -145,16 +155,7 @@ operations! {
     fn alloc_dm(
         context: *mut ibv_context,
         attr: *mut ibv_alloc_dm_attr
-    ) -> *mut ibv_dm as Verb<*mut ibv_dm> = match whose_context(context) {
-        Whose::Ours(open) => dm::alloc(&open, given(attr)?),
-        // The one thing that needs nothing of the parent's: a child has memory of its own by it.
-        Whose::Parents => {
-            let open = Context::of(context).open().ok_or(EINVAL)?;
-            dm::alloc(&open, given(attr)?)
-        }
-        Whose::Nobodys(errno) => Err(errno),
-        Whose::Real => Err(EINVAL),
-    };
+    ) -> *mut ibv_dm as Verb<*mut ibv_dm> = dm::alloc(&*looked_at(context)?, given(attr)?);
     fn free_dm(dm: *mut ibv_dm) -> c_int as Verb<()> = end::<Dm, _>(dm, dm::free);
     fn alloc_parent_domain(
         context: *mut ibv_context,
