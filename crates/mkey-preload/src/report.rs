@@ -1,17 +1,19 @@
-//! Findings: refused accesses, registrations that were never released. Written to a file, a line each,
-//! as they come; `mkey run` reads it when the program has ended.
+//! Findings: refused accesses, and memory that was never given back. Told as they come, a line each.
 //!
-//! A line is `KIND<tab>TEXT`. `refused`: an access. `leaked`: memory that was registered still when
-//! its device was closed or the program ended. `end`: the program has come to its end and what was
-//! left is among the lines.
+//! In words to a file or standard error, as `mkey run --refusals` asks; and to a file that `mkey run
+//! --check` reads when the program has ended, as `KIND<tab>WORDS`. `refused`: an access. `leaked`:
+//! memory that was registered still when its device was closed or the program ended. `end` is no
+//! finding: a process has come to its end, and what was left is among the lines.
 
 use crate::context::Open;
 use crate::fork;
 use crate::settings::settings;
 use mkey_core::device::{MrHandle, RefusalReport};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Write, stderr};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Registrations by opening and handle, and where they are: kept only for a report.
@@ -26,8 +28,7 @@ static KNOWN: Mutex<Known> =
     Mutex::new(Known { regions: BTreeMap::new(), openings: BTreeMap::new() });
 
 fn known() -> Option<MutexGuard<'static, Known>> {
-    settings().report.as_ref()?;
-    Some(KNOWN.lock().unwrap_or_else(PoisonError::into_inner))
+    settings().reports().then(|| KNOWN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A device was opened.
@@ -61,7 +62,7 @@ pub(crate) fn deregistered(open: &Open, handle: MrHandle) {
 /// An access was refused.
 pub(crate) fn refused(report: &RefusalReport) {
     let RefusalReport { qp_num, request, refusal, .. } = report;
-    line("refused", &format!("{request}, asked of queue pair {qp_num:#08x}: {refusal}"));
+    tell("refused", &format!("{request}, asked of queue pair {qp_num:#08x}: {refusal}"));
 }
 
 /// Tells of what is left of an opening, and forgets it.
@@ -71,23 +72,40 @@ fn leaks(known: &mut Known, opening: u32, when: &str) {
     let left = known.regions.split_off(&(opening, 0));
     known.regions.extend(later);
     for (address, length) in left.into_values() {
-        line(
+        tell(
             "leaked",
             &format!("{length} bytes at {address:#x} on {name} were registered still when {when}"),
         );
     }
 }
 
-/// Writes a line at once: another process may write to the same file.
-fn line(kind: &str, text: &str) {
-    static FILE: OnceLock<Option<File>> = OnceLock::new();
-    let file = FILE.get_or_init(|| {
-        let path = settings().report.as_ref()?;
-        OpenOptions::new().append(true).create(true).open(path).ok()
+/// Tells of a finding.
+fn tell(kind: &str, words: &str) {
+    static WORDS: OnceLock<Option<File>> = OnceLock::new();
+    let told = WORDS.get_or_init(|| match settings().refusals.as_ref()? {
+        path if path == "-" => stderr().as_fd().try_clone_to_owned().ok().map(File::from),
+        path => open(path),
     });
+    line(told, &format!("mkey: {kind}: {words}\n"));
+    note(kind, words);
+}
+
+/// Notes a line for `mkey run`.
+fn note(kind: &str, words: &str) {
+    static NOTES: OnceLock<Option<File>> = OnceLock::new();
+    let notes = NOTES.get_or_init(|| open(settings().findings.as_ref()?));
+    line(notes, &format!("{kind}\t{words}\n"));
+}
+
+fn open(path: &OsString) -> Option<File> {
+    OpenOptions::new().append(true).create(true).open(path).ok()
+}
+
+/// Writes a line at once: another process may write to the same file.
+fn line(file: &Option<File>, line: &str) {
     if let Some(mut file) = file.as_ref() {
         // Where nothing can be written nobody can be told.
-        let _ = file.write_all(format!("{kind}\t{text}\n").as_bytes());
+        let _ = file.write_all(line.as_bytes());
     }
 }
 
@@ -109,6 +127,6 @@ extern "C" fn at_end() {
         for opening in openings.into_iter().filter(|&opening| !fork::inherited(opening)) {
             leaks(&mut known, opening, "the program ended");
         }
-        line("end", &format!("process {}", std::process::id()));
+        note("end", &format!("process {}", std::process::id()));
     });
 }

@@ -25,8 +25,10 @@ pub(crate) struct Settings {
     pub(crate) pin: PinMode,
     /// `MKEY_STALE`.
     pub(crate) stale: Stale,
-    /// Where findings are written to (`MKEY_REPORT`).
-    pub(crate) report: Option<OsString>,
+    /// Where findings are told in words (`MKEY_REFUSALS`): a file, or `-`.
+    pub(crate) refusals: Option<OsString>,
+    /// Where findings are noted for `mkey run --check` (`MKEY_FINDINGS`).
+    pub(crate) findings: Option<OsString>,
 }
 
 /// As the environment has them when they are first asked for.
@@ -50,17 +52,23 @@ pub(crate) fn settings() -> &'static Settings {
             "nic" => Some(Stale::Nic),
             _ => None,
         }),
-        report: env::var_os("MKEY_REPORT").filter(|path| !path.is_empty()),
+        refusals: env::var_os("MKEY_REFUSALS").filter(|path| !path.is_empty()),
+        findings: env::var_os("MKEY_FINDINGS").filter(|path| !path.is_empty()),
     })
 }
 
 impl Settings {
+    /// Whether anybody is told of findings.
+    pub(crate) fn reports(&self) -> bool {
+        self.refusals.is_some() || self.findings.is_some()
+    }
+
     /// How a device is opened.
     pub(crate) fn options(&self, name: &str) -> SoftOptions {
         SoftOptions {
             pin: self.pin,
             stale: self.stale,
-            on_refusal: self.report.is_some().then_some(crate::report::refused),
+            on_refusal: self.reports().then_some(crate::report::refused),
             ..SoftOptions::new(name, self.address)
         }
     }
