@@ -68,7 +68,18 @@ impl Core {
     /// Notes a refusal; its number for `Completion::vendor_err`.
     #[cold]
     pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
-        self.refusals.record(self.age(), qp_num, request, why)
+        self.refusals.record(self.age(), qp_num, request, why, true)
+    }
+
+    /// The same of what another device has refused, which has told of it.
+    #[cold]
+    pub(crate) fn was_refused(
+        &self,
+        qp_num: u32,
+        request: &dyn fmt::Display,
+        why: RefusedBy,
+    ) -> u32 {
+        self.refusals.record(self.age(), qp_num, request, why, false)
     }
 
     /// Time since the device was opened.

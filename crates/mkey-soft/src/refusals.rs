@@ -26,24 +26,26 @@ impl RefusalLog {
         Self { most, told, state: Mutex::default() }
     }
 
-    /// Notes a refusal; its number, from 1.
+    /// Notes a refusal; its number, from 1. `tell`: also whoever is told of each.
     pub(crate) fn record(
         &self,
         when: Duration,
         qp_num: u32,
         request: &dyn fmt::Display,
         refusal: RefusedBy,
+        tell: bool,
     ) -> u32 {
         let mut state = lock(&self.state);
         state.last = state.last.wrapping_add(1).max(1);
         let number = state.last;
-        if self.most > 0 || self.told.is_some() {
+        let told = self.told.filter(|_| tell);
+        if self.most > 0 || told.is_some() {
             if state.reports.len() >= self.most {
                 state.reports.pop_front();
             }
             let request = request.to_string();
             let report = RefusalReport { number, when, qp_num, request, refusal };
-            if let Some(told) = self.told {
+            if let Some(told) = told {
                 told(&report);
             }
             if self.most > 0 {

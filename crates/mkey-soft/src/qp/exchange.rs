@@ -265,7 +265,7 @@ impl Qp {
         let vendor_err = match nak.why {
             Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
                 let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };
-                self.core.refuse(peer.num, &words, why)
+                self.core.was_refused(peer.num, &words, why)
             }
             _ => nak.number,
         };
