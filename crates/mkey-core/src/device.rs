@@ -43,6 +43,8 @@ handles! {
     AhHandle;
     /// Names memory of the device itself.
     DmHandle;
+    /// Names an XRC domain.
+    XrcdHandle;
 }
 
 /// A global identifier of a port.
@@ -102,6 +104,8 @@ pub enum Capability {
     ResizeCq,
     /// Memory of the device itself.
     DeviceMemory,
+    /// Extended reliable connections.
+    Xrc,
 }
 
 impl fmt::Display for Capability {
@@ -124,6 +128,7 @@ impl fmt::Display for Capability {
             Self::DmaBuf => "registration of dma-buf memory",
             Self::ResizeCq => "resizing of completion queues",
             Self::DeviceMemory => "device memory",
+            Self::Xrc => "extended reliable connections (XRC)",
         })
     }
 }
@@ -137,6 +142,7 @@ pub struct OdpCaps {
     pub rc: OdpOps,
     pub uc: OdpOps,
     pub ud: OdpOps,
+    pub xrc: OdpOps,
 }
 
 bitflags::bitflags! {
@@ -190,6 +196,8 @@ pub struct Capabilities {
     pub null_mr: bool,
     pub rereg: bool,
     pub srq: bool,
+    /// Extended reliable connections.
+    pub xrc: bool,
     /// Registration of a file descriptor's memory.
     pub dma_buf: bool,
     /// Bytes of the device's own memory that programs may have; 0: none.
@@ -566,6 +574,32 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Destroys a shared receive queue; `InUse` while queue pairs use it.
     fn destroy_srq(&self, _srq: SrqHandle) -> Result<()> {
         unsupported("destroy_srq", Capability::Srq)
+    }
+
+    /// Opens an XRC domain: what XRC queue pairs and the shared receive queues that their messages name
+    /// have in common.
+    fn open_xrcd(&self) -> Result<XrcdHandle> {
+        unsupported("open_xrcd", Capability::Xrc)
+    }
+    /// Closes an XRC domain; `InUse` while anything belongs to it.
+    fn close_xrcd(&self, _xrcd: XrcdHandle) -> Result<()> {
+        unsupported("close_xrcd", Capability::Xrc)
+    }
+    /// Creates a shared receive queue that messages name ([`Device::srq_num`]); completions of its
+    /// receives go to `cq`.
+    fn create_xrc_srq(
+        &self,
+        _pd: PdHandle,
+        _xrcd: XrcdHandle,
+        _cq: CqHandle,
+        _max_wr: u32,
+        _max_sge: u32,
+    ) -> Result<SrqHandle> {
+        unsupported("create_srq", Capability::Xrc)
+    }
+    /// The number by which peers name a shared receive queue, 24 bits.
+    fn srq_num(&self, _srq: SrqHandle) -> Result<u32> {
+        unsupported("get_srq_num", Capability::Xrc)
     }
 
     /// Creates a queue pair, in RESET.

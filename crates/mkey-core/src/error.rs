@@ -63,6 +63,7 @@ pub enum Object {
     Ah,
     CompChannel,
     Dm,
+    Xrcd,
 }
 
 impl fmt::Display for Object {
@@ -77,6 +78,7 @@ impl fmt::Display for Object {
             Self::Ah => "address handle",
             Self::CompChannel => "completion channel",
             Self::Dm => "device memory",
+            Self::Xrcd => "XRC domain",
         })
     }
 }

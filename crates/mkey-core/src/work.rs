@@ -165,12 +165,15 @@ pub struct SendWr<'a> {
     pub flags: SendFlags,
     /// Unreliable datagrams only.
     pub dest: Option<UdDest>,
+    /// Extended reliable connections only: the number of the peer's shared receive queue.
+    pub srq: Option<u32>,
 }
 
 impl<'a> SendWr<'a> {
     /// A signaled work request over registered memory.
     pub fn new(wr_id: u64, op: SendOp<'a>, sges: &'a [Sge]) -> Self {
-        Self { wr_id, op, payload: Payload::Sges(sges), flags: SendFlags::SIGNALED, dest: None }
+        let (payload, flags) = (Payload::Sges(sges), SendFlags::SIGNALED);
+        Self { wr_id, op, payload, flags, dest: None, srq: None }
     }
 
     /// The same without a completion when it succeeds.

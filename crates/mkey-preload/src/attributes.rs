@@ -64,6 +64,7 @@ fn flags(caps: &Capabilities) -> u32 {
         (IBV_DEVICE_MEM_WINDOW_TYPE_2B, caps.window2),
         // LOCAL_INV and SEND_WITH_INV; fast registration has no verbs in user space.
         (IBV_DEVICE_MEM_MGT_EXTENSIONS, caps.window2),
+        (IBV_DEVICE_XRC, caps.xrc),
         (IBV_DEVICE_CURR_QP_STATE_MOD, true),
         (IBV_DEVICE_SYS_IMAGE_GUID, true),
         (IBV_DEVICE_RC_RNR_NAK_GEN, true),
@@ -91,6 +92,7 @@ pub(crate) fn device_ex(
         // Moderation is accepted, and nothing comes of it.
         cq_mod_caps: ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX },
         max_dm_size: caps.max_dm_size,
+        xrc_odp_caps: caps.odp.xrc.bits(),
         phys_port_cnt_ex: 1,
         ..zero
     })

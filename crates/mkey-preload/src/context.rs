@@ -9,8 +9,9 @@ use crate::operations;
 use crate::qp::Qp;
 use crate::settings::settings;
 use crate::srq::Srq;
+use crate::xrcd::Shared;
 use crate::{fork, report};
-use mkey_core::device::{CqHandle, QpHandle, SrqHandle};
+use mkey_core::device::{CqHandle, Device, PdHandle, QpHandle, SrqHandle};
 use mkey_os::count_fd::CountFd;
 use mkey_soft::SoftDevice;
 use mkey_sys::types::*;
@@ -59,6 +60,10 @@ pub(crate) struct Queues {
     pub(crate) cqs: HashMap<CqHandle, &'static Object<Cq>>,
     pub(crate) srqs: HashMap<SrqHandle, &'static Object<Srq>>,
     pub(crate) qps: HashMap<QpHandle, &'static Object<Qp>>,
+    /// XRC domains that files stand for.
+    pub(crate) domains: Vec<Shared>,
+    /// What the device wants of a queue pair that has none of its own.
+    pub(crate) nothing: Option<(PdHandle, CqHandle)>,
 }
 
 impl std::fmt::Debug for Context {
@@ -155,7 +160,7 @@ pub(crate) fn close(open: &Arc<Open>) -> Verb<()> {
     context.opening.store(0, Ordering::Release);
     drop(place);
     report::closed(&open);
-    let Queues { channels, cqs, srqs, qps } = std::mem::take(&mut *open.queues());
+    let Queues { channels, cqs, srqs, qps, .. } = std::mem::take(&mut *open.queues());
     for channel in channels.into_values() {
         channel.own().iter().for_each(|own| own.close());
         channel.end();
@@ -177,6 +182,17 @@ impl Open {
 
     pub(crate) fn base(&self) -> *mut ibv_context {
         self.context.base()
+    }
+
+    /// A domain and a completion queue that nothing comes to, for queue pairs that have none.
+    pub(crate) fn nothing(&self) -> Verb<(PdHandle, CqHandle)> {
+        let mut queues = self.queues();
+        if let Some(nothing) = queues.nothing {
+            return Ok(nothing);
+        }
+        let made = (self.device.alloc_pd()?, self.device.create_cq(1, None)?);
+        queues.nothing = Some(made);
+        Ok(made)
     }
 
     /// How many completion vectors there are.

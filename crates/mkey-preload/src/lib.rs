@@ -45,3 +45,4 @@ mod real;
 mod report;
 mod settings;
 mod srq;
+mod xrcd;

@@ -7,7 +7,10 @@ use crate::dm::Dm;
 use crate::mr::Mw;
 use crate::objects::{Found, Kind, Object, Whose, readable, whose, whose_context};
 use crate::pd::{Pd, Td};
-use crate::{attributes, dm, mr, pd, post, qp, srq};
+use crate::srq::{self, Srq};
+use crate::xrcd::{self, Xrcd};
+use crate::{attributes, dm, mr, pd, post, qp};
+use mkey_core::device::Device;
 use mkey_sys::types::*;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -43,6 +46,9 @@ pub(crate) fn fill(verbs: &mut verbs_context) {
     verbs.query_device_ex = Some(query_device_ex);
     verbs.create_qp_ex = Some(create_qp_ex);
     verbs.create_srq_ex = Some(create_srq_ex);
+    verbs.get_srq_num = Some(get_srq_num);
+    verbs.open_xrcd = Some(open_xrcd);
+    verbs.close_xrcd = Some(close_xrcd);
 }
 
 /// An object that is ours and in use, which an operation of ours was called with.
@@ -184,6 +190,16 @@ operations! {
         opened(context)?;
         srq::create_ex(given(attr)?)
     };
+    fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int as Verb<()> = {
+        let srq = ours::<Srq, _>(srq)?;
+        *number.as_mut().ok_or(EINVAL)? = srq.open.device.srq_num(srq.handle)?;
+        Ok(())
+    };
+    fn open_xrcd(
+        context: *mut ibv_context,
+        attr: *mut ibv_xrcd_init_attr
+    ) -> *mut ibv_xrcd as Verb<*mut ibv_xrcd> = xrcd::open(&*opened(context)?, given(attr)?);
+    fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int as Verb<()> = end::<Xrcd, _>(xrcd, xrcd::close);
 }
 
 /// Writes a structure that the program knows `len` bytes of: what we know of it, and zeros.

@@ -259,7 +259,12 @@ unsafe fn read<'a>(own: &Qp, request: &'a ibv_send_wr) -> Verb<SendWr<'a>> {
         }?),
     };
     let flags = SendFlags::from_bits_truncate(request.send_flags);
-    Ok(SendWr { wr_id: request.wr_id, op, payload, flags, dest })
+    let srq = match own.names_srq() {
+        false => None,
+        // SAFETY: the caller's: on such a queue pair the union holds the number.
+        true => Some(unsafe { request.qp_type.xrc.remote_srqn }),
+    };
+    Ok(SendWr { wr_id: request.wr_id, op, payload, flags, dest, srq })
 }
 
 /// Where a datagram goes.
@@ -332,6 +337,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
                 payload: Payload::Sges(&[]),
                 flags: SendFlags::from_bits(flags).ok_or(EINVAL)?,
                 dest: None,
+                srq: None,
             };
             own.queue.post_send(&[wr]).map_err(|refused| Errno::from(refused.error))?;
             (*mw).rkey = next.0;

@@ -8,9 +8,10 @@ use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
 use crate::pd::Pd;
 use crate::qp_ex::{self, Building};
 use crate::srq::Srq;
+use crate::xrcd::Xrcd;
 use mkey_core::data_plane::{DataPlane, QueuePair};
-use mkey_core::device::{Device, QpHandle};
-use mkey_core::queue_pair::{QpInit, QpKind};
+use mkey_core::device::{Device, PdHandle, QpHandle};
+use mkey_core::queue_pair::{QpInit, QpKind, Xrc};
 use mkey_soft::SoftQp;
 use mkey_sys::types::*;
 use std::ptr;
@@ -22,6 +23,7 @@ pub(crate) struct Qp {
     pub(crate) handle: QpHandle,
     pub(crate) queue: SoftQp,
     pub(crate) kind: QpKind,
+    pub(crate) xrc: Option<Xrc>,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) max_inline: u32,
     pub(crate) signal_all: bool,
@@ -46,6 +48,11 @@ unsafe impl Kind for Qp {
 impl Qp {
     pub(crate) fn is_datagram(&self) -> bool {
         self.kind == QpKind::Ud
+    }
+
+    /// Whether its messages name a shared receive queue.
+    pub(crate) fn names_srq(&self) -> bool {
+        self.xrc == Some(Xrc::Send)
     }
 }
 
@@ -82,8 +89,10 @@ pub(crate) unsafe fn create_ex(
     open: &Arc<Open>,
     init: &mut ibv_qp_init_attr_ex,
 ) -> Verb<*mut ibv_qp> {
-    let known =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let known = IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if init.comp_mask & !known != 0 {
         return Err(EOPNOTSUPP);
     }
@@ -91,7 +100,11 @@ pub(crate) unsafe fn create_ex(
         return Err(EOPNOTSUPP);
     }
     let kind = match init.qp_type {
-        IBV_QPT_RC => QpKind::Rc,
+        IBV_QPT_XRC_RECV => {
+            // SAFETY: the caller's.
+            return unsafe { create_receiving(open, init) };
+        }
+        IBV_QPT_RC | IBV_QPT_XRC_SEND => QpKind::Rc,
         IBV_QPT_UC => QpKind::Uc,
         IBV_QPT_UD => QpKind::Ud,
         _ => return Err(EOPNOTSUPP),
@@ -106,8 +119,14 @@ pub(crate) unsafe fn create_ex(
         return Err(EOPNOTSUPP);
     }
     // SAFETY: the caller's.
-    let (send_cq, recv_cq) = unsafe { (queue(open, init.send_cq)?, queue(open, init.recv_cq)?) };
-    let srq = match init.srq.is_null() {
+    let send_cq = unsafe { queue(open, init.send_cq) }?;
+    let sends = init.qp_type == IBV_QPT_XRC_SEND;
+    let recv_cq = match sends {
+        true => send_cq,
+        // SAFETY: the caller's.
+        false => unsafe { queue(open, init.recv_cq) }?,
+    };
+    let srq = match sends || init.srq.is_null() {
         true => None,
         // SAFETY: the caller's.
         false => match unsafe { whose::<Srq, _>(init.srq) } {
@@ -118,6 +137,7 @@ pub(crate) unsafe fn create_ex(
     let cap = init.cap;
     let what = QpInit {
         kind,
+        xrc: sends.then_some(Xrc::Send),
         send_cq,
         recv_cq,
         srq: srq.map(|srq| srq.handle),
@@ -128,8 +148,53 @@ pub(crate) unsafe fn create_ex(
         max_inline: cap.max_inline_data,
         signal_all: init.sq_sig_all != 0,
     };
-    let device = &open.device;
-    let info = device.create_qp(pd.handle, &what)?;
+    show(open, pd.handle, &what, init)
+}
+
+/// The receiving end of an extended connection: what it takes belongs to the queues of its domain.
+///
+/// # Safety
+/// As for [`create`].
+unsafe fn create_receiving(open: &Arc<Open>, init: &ibv_qp_init_attr_ex) -> Verb<*mut ibv_qp> {
+    if init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's.
+    let Whose::Ours(xrcd) = (unsafe { whose::<Xrcd, _>(init.xrcd) }) else { return Err(EINVAL) };
+    if !Arc::ptr_eq(&xrcd.open, open) {
+        return Err(EINVAL);
+    }
+    let (pd, cq) = open.nothing()?;
+    let what = QpInit {
+        xrc: Some(Xrc::Receive(xrcd.handle)),
+        max_send_wr: 0,
+        max_recv_wr: 0,
+        max_send_sge: 0,
+        max_recv_sge: 0,
+        max_inline: 0,
+        ..QpInit::new(QpKind::Rc, cq)
+    };
+    // What it does not have is not looked at, and not shown.
+    let shown = ibv_qp_init_attr_ex {
+        pd: ptr::null_mut(),
+        send_cq: ptr::null_mut(),
+        recv_cq: ptr::null_mut(),
+        srq: ptr::null_mut(),
+        cap: bytemuck::Zeroable::zeroed(),
+        ..*init
+    };
+    show(open, pd, &what, &shown)
+}
+
+fn show(
+    open: &Arc<Open>,
+    pd: PdHandle,
+    what: &QpInit,
+    init: &ibv_qp_init_attr_ex,
+) -> Verb<*mut ibv_qp> {
+    let (device, cap) = (&open.device, init.cap);
+    let extended = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    let info = device.create_qp(pd, what)?;
     let queue = device.qp(info.handle)?;
     let mut base: ibv_qp_ex = bytemuck::Zeroable::zeroed();
     base.qp_base = ibv_qp {
@@ -149,7 +214,8 @@ pub(crate) unsafe fn create_ex(
     let own = Qp {
         handle: info.handle,
         queue,
-        kind,
+        kind: what.kind,
+        xrc: what.xrc,
         cap,
         max_inline: cap.max_inline_data,
         signal_all: what.signal_all,

@@ -64,6 +64,7 @@ struct Request {
     op: SendOp<'static>,
     data: Data,
     dest: Option<UdDest>,
+    srq: Option<u32>,
     /// The window that a bind is about, whose key changes with the posting.
     window: Option<&'static Object<Mw>>,
 }
@@ -160,6 +161,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: u64, op: impl FnOnce() -> Verb<Se
                     op,
                     data: Data::Sges(0..0),
                     dest: None,
+                    srq: None,
                     window: None,
                 }),
             }
@@ -224,8 +226,8 @@ fn post_all(own: &Qp, list: &List) -> Verb<()> {
                 }
             };
             let flags = SendFlags::from_bits_truncate(request.flags);
-            let (wr_id, op, dest) = (request.wr_id, request.op, request.dest);
-            *place = SendWr { wr_id, op, payload, flags, dest };
+            let (wr_id, op, dest, srq) = (request.wr_id, request.op, request.dest, request.srq);
+            *place = SendWr { wr_id, op, payload, flags, dest, srq };
         }
         let chain = chain.get(..requests.len()).unwrap_or_default();
         own.queue.post_send(chain).map_err(|refused| Errno::from(refused.error))?;
@@ -319,9 +321,14 @@ unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, 
     }
 }
 
-unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, _: u32) {
+unsafe extern "C" fn set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
     // SAFETY: called between `wr_start` and the end.
-    unsafe { last(qp, |_, _, _| Err(EOPNOTSUPP)) };
+    unsafe {
+        last(qp, |_, _, request| {
+            request.srq = Some(number);
+            Ok(())
+        });
+    }
 }
 
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, address: u64, length: u32) {

@@ -2,14 +2,17 @@
 
 use crate::acks::Acks;
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb, plain};
+use crate::cq::Cq;
 use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
 use crate::pd::Pd;
 use crate::post;
+use crate::xrcd::Xrcd;
 use mkey_core::data_plane::{DataPlane, SharedReceive};
 use mkey_core::device::{Device, SrqHandle};
 use mkey_soft::SoftSrq;
 use mkey_sys::types::*;
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -38,8 +41,17 @@ pub(crate) fn create(
     srq_context: *mut c_void,
     attr: &ibv_srq_attr,
 ) -> Verb<*mut ibv_srq> {
+    let handle = pd.open.device.create_srq(pd.handle, attr.max_wr, attr.max_sge)?;
+    show(pd, handle, srq_context, attr)
+}
+
+fn show(
+    pd: &Found<Pd>,
+    handle: SrqHandle,
+    srq_context: *mut c_void,
+    attr: &ibv_srq_attr,
+) -> Verb<*mut ibv_srq> {
     let device = &pd.open.device;
-    let handle = device.create_srq(pd.handle, attr.max_wr, attr.max_sge)?;
     let queue = device.srq(handle)?;
     let mut base: ibv_srq = bytemuck::Zeroable::zeroed();
     base.context = pd.open.base();
@@ -62,19 +74,36 @@ pub(crate) fn create(
 /// # Safety
 /// What `attr` points to is null or an object of libibverbs' kind.
 pub(crate) unsafe fn create_ex(attr: &ibv_srq_init_attr_ex) -> Verb<*mut ibv_srq> {
-    if attr.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
+    const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    if attr.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | XRC) != 0 {
         return Err(EOPNOTSUPP);
     }
-    if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && attr.srq_type != IBV_SRQT_BASIC {
-        return Err(EOPNOTSUPP);
-    }
+    let kind = match attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE {
+        0 => IBV_SRQT_BASIC,
+        _ => attr.srq_type,
+    };
     if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 {
         return Err(EINVAL);
     }
     // SAFETY: the caller's.
-    match unsafe { whose::<Pd, _>(attr.pd) } {
-        Whose::Ours(pd) => create(&pd, attr.srq_context, &attr.attr),
-        _ => Err(EINVAL),
+    let Whose::Ours(pd) = (unsafe { whose::<Pd, _>(attr.pd) }) else { return Err(EINVAL) };
+    match kind {
+        IBV_SRQT_BASIC => create(&pd, attr.srq_context, &attr.attr),
+        IBV_SRQT_XRC if attr.comp_mask & XRC == XRC => {
+            // SAFETY: the caller's.
+            let (xrcd, cq) = unsafe { (whose::<Xrcd, _>(attr.xrcd), whose::<Cq, _>(attr.cq)) };
+            let (Whose::Ours(xrcd), Whose::Ours(cq)) = (xrcd, cq) else { return Err(EINVAL) };
+            if !Arc::ptr_eq(&xrcd.open, &pd.open) || !Arc::ptr_eq(&cq.open, &pd.open) {
+                return Err(EINVAL);
+            }
+            let (max_wr, max_sge) = (attr.attr.max_wr, attr.attr.max_sge);
+            let device = &pd.open.device;
+            let handle =
+                device.create_xrc_srq(pd.handle, xrcd.handle, cq.handle, max_wr, max_sge)?;
+            show(&pd, handle, attr.srq_context, &attr.attr)
+        }
+        IBV_SRQT_XRC => Err(EINVAL),
+        _ => Err(EOPNOTSUPP),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::slots::Slots;
 use crate::sync::lock;
 use crate::timers::Timers;
 use crate::watch::Watch;
+use crate::xrc::Xrcd;
 use mkey_core::device::{AhAttr, AhHandle, Capabilities, Gid, PdHandle, RefusedBy};
 use mkey_core::engine::{Engine, Executor, Executors};
 use mkey_core::error::Object;
@@ -54,6 +55,7 @@ pub(crate) struct Objects {
     pub(crate) channels: Mutex<Slots<Arc<Channel>>>,
     pub(crate) cqs: Mutex<Slots<Arc<Cq>>>,
     pub(crate) srqs: Mutex<Slots<Arc<Srq>>>,
+    pub(crate) xrcds: Mutex<Slots<Arc<Xrcd>>>,
     pub(crate) qps: Mutex<Slots<Arc<Qp>>>,
     pub(crate) ahs: RwLock<Slots<Ah>>,
 }

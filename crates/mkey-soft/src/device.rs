@@ -8,7 +8,7 @@ use crate::events::{Channel, EventQueue};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
-use crate::receive::{MAX_SGE, Srq};
+use crate::receive::{MAX_SGE, Srq, XrcHome};
 use crate::refusals::RefusalLog;
 use crate::registration::Registrations;
 use crate::slots::MOST;
@@ -20,7 +20,7 @@ use mkey_core::engine::{Engine, EngineConfig};
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::MAX_KEYS;
-use mkey_core::queue_pair::{QpAttr, QpInit, QpModify};
+use mkey_core::queue_pair::{QpAttr, QpInit, QpModify, Xrc};
 use mkey_core::refusal::{PdId, QpId};
 use mkey_core::rights::Rights;
 use mkey_core::work::Sge;
@@ -147,6 +147,17 @@ impl SoftDevice {
 
     fn join(&self, verb: &'static str, pd: PdHandle) -> Result<PdUse> {
         self.core.join(pd).ok_or_else(|| unknown(verb, Object::Pd, pd.0))
+    }
+
+    /// An object that is used from now on.
+    fn used<T: Used>(
+        &self,
+        verb: &'static str,
+        object: Object,
+        handle: u64,
+        table: &std::sync::Mutex<crate::slots::Slots<Arc<T>>>,
+    ) -> Result<Use<T>> {
+        lock(table).get(handle).map(Use::new).ok_or_else(|| unknown(verb, object, handle))
     }
 
     /// Takes an object out of its table unless others use it.
@@ -277,6 +288,7 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         null_mr: true,
         rereg: true,
         srq: true,
+        xrc: true,
         dma_buf: true,
         max_dm_size: MAX_DM_SIZE,
         odp: OdpCaps {
@@ -285,6 +297,7 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
             rc: uc | OdpOps::READ | OdpOps::ATOMIC,
             uc,
             ud: both | OdpOps::SRQ_RECV,
+            xrc: uc | OdpOps::READ | OdpOps::ATOMIC,
         },
         // No page lists: any page size from 4 KiB costs one entry.
         page_sizes: !0xfff,
@@ -505,10 +518,50 @@ impl Device for SoftDevice {
         let pd = self.join(verb, pd)?;
         let make = |handle| {
             let handle = SrqHandle(handle);
-            (Arc::new(Srq::new(handle, pd, max_wr, max_sge)), handle)
+            (Srq::new(handle, pd, max_wr, max_sge, None), handle)
         };
         let handle = lock(&self.core.objects.srqs).insert_with(make);
         handle.ok_or_else(|| table_full(verb, Object::Srq))
+    }
+
+    fn open_xrcd(&self) -> Result<XrcdHandle> {
+        let handle = lock(&self.core.objects.xrcds).insert(Arc::default());
+        handle.map(XrcdHandle).ok_or_else(|| table_full("open_xrcd", Object::Xrcd))
+    }
+
+    fn close_xrcd(&self, xrcd: XrcdHandle) -> Result<()> {
+        let by = "queue pairs or shared receive queues belong to it";
+        let xrcds = &self.core.objects.xrcds;
+        self.remove_unused("close_xrcd", Object::Xrcd, xrcd.0, xrcds, by).map(drop)
+    }
+
+    fn create_xrc_srq(
+        &self,
+        pd: PdHandle,
+        xrcd: XrcdHandle,
+        cq: CqHandle,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<SrqHandle> {
+        let verb = "create_srq";
+        let caps = &self.core.capabilities;
+        in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
+        in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
+        let pd = self.join(verb, pd)?;
+        let cq = self.used(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
+        let domain = self.used(verb, Object::Xrcd, xrcd.0, &self.core.objects.xrcds)?;
+        let make = |handle| {
+            let handle = SrqHandle(handle);
+            let home = XrcHome::new(cq, domain);
+            (Srq::new(handle, pd, max_wr, max_sge, Some(home)), handle)
+        };
+        let handle = lock(&self.core.objects.srqs).insert_with(make);
+        handle.ok_or_else(|| table_full(verb, Object::Srq))
+    }
+
+    fn srq_num(&self, srq: SrqHandle) -> Result<u32> {
+        let found = self.find("get_srq_num", Object::Srq, srq.0, &self.core.objects.srqs)?;
+        Ok(found.number())
     }
 
     fn modify_srq(&self, srq: SrqHandle, limit: u32) -> Result<()> {
@@ -565,12 +618,18 @@ impl Device for SoftDevice {
             }
         };
         drop(srqs);
+        let xrcd = match init.xrc {
+            Some(Xrc::Receive(xrcd)) => {
+                Some(self.used(verb, Object::Xrcd, xrcd.0, &objects.xrcds)?)
+            }
+            _ => None,
+        };
         let id = QpId(self.serial());
         let gid = self.core.options.gid;
         // The number is taken by a place holder until the queue pair is there.
         let number = self.number(|number| announce_qp(gid, number, None));
         let number = number.ok_or_else(|| table_full(verb, Object::Qp))?;
-        let ties = Ties { pd, send_cq, recv_cq, srq };
+        let ties = Ties { pd, send_cq, recv_cq, srq, xrcd };
         let make = |handle| {
             let handle = QpHandle(handle);
             let qp = Qp::new(handle, id, number, init, self.core.clone(), ties);

@@ -18,9 +18,8 @@ pub fn find() -> Result<PathBuf, End> {
     if let Some(named) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(named);
         let known = path.canonicalize();
-        return known.map_err(|error| {
-            End::failed(format_args!("{VARIABLE}={}: {error}", path.display()))
-        });
+        return known
+            .map_err(|error| End::failed(format_args!("{VARIABLE}={}: {error}", path.display())));
     }
     let program = env::current_exe()
         .map_err(|error| End::failed(format_args!("where this program is: {error}")))?;

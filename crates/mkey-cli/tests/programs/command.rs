@@ -65,7 +65,8 @@ fn what_the_program_starts_finds_the_devices() {
 
 #[test]
 fn a_program_that_opens_no_device_meets_nothing() {
-    let mut command = mkey_run(&["--refusals", "-", "--", "sh", "-c", "ls /proc/self/task | wc -l"]);
+    let mut command =
+        mkey_run(&["--refusals", "-", "--", "sh", "-c", "ls /proc/self/task | wc -l"]);
     let (code, stdout, stderr) = ended(&mut command);
     assert_eq!((code, stdout.trim(), &*stderr), (0, "1", ""), "no thread, no words");
 }
@@ -79,7 +80,8 @@ fn a_library_that_is_not_there_is_said() {
 
 #[test]
 fn a_program_that_can_not_be_reached_is_told_from_others() {
-    let Some(program) = crate::c::build_with("a_program_that_can_not_be_reached", STATIC, &["-static"])
+    let Some(program) =
+        crate::c::build_with("a_program_that_can_not_be_reached", STATIC, &["-static"])
     else {
         return;
     };

@@ -31,7 +31,8 @@ fn a_python_program_that_loads_libibverbs_finds_the_devices() {
 #[test]
 fn a_plug_in_that_looks_into_its_own_libraries_first_finds_the_devices() {
     let test = "a_plug_in_that_looks_into_its_own_libraries_first_finds_the_devices";
-    let plugin = "const char *first(void)\n{\n\treturn ibv_get_device_name(open_first()->device);\n}\n";
+    let plugin =
+        "const char *first(void)\n{\n\treturn ibv_get_device_name(open_first()->device);\n}\n";
     let shared = ["-shared", "-fPIC", "-libverbs"];
     let Some(plugin) = build_with(test, &format!("{HEAD}\n{plugin}"), &shared) else { return };
     let host = "#include <dlfcn.h>\nint main(int count, char **arguments)\n{\n\t\
@@ -48,7 +49,9 @@ fn a_plug_in_that_looks_into_its_own_libraries_first_finds_the_devices() {
 fn a_library_is_found_on_the_search_path_of_who_asks() {
     let test = "a_library_is_found_on_the_search_path_of_who_asks";
     let shared = ["-shared", "-fPIC"];
-    let Some(plugin) = build_with(test, "int answer(void) { return 42; }\n", &shared) else { return };
+    let Some(plugin) = build_with(test, "int answer(void) { return 42; }\n", &shared) else {
+        return;
+    };
     let host = "#include <dlfcn.h>\nint main(void)\n{\n\tvoid *plugin = dlopen(\"program\", RTLD_NOW);\n\
                 \n\tCHECK(plugin);\n\treturn ((int (*)(void))dlsym(plugin, \"answer\"))();\n}\n";
     let path = format!("-Wl,-rpath,{}", plugin.path().parent().unwrap().display());
@@ -61,7 +64,8 @@ fn a_library_is_found_on_the_search_path_of_who_asks() {
 #[test]
 fn a_program_with_a_sanitizer_runs() {
     let test = "a_program_with_a_sanitizer_runs";
-    let source = "int main(void)\n{\n\tputs(ibv_get_device_name(open_first()->device));\n\treturn 0;\n}\n";
+    let source =
+        "int main(void)\n{\n\tputs(ibv_get_device_name(open_first()->device));\n\treturn 0;\n}\n";
     let arguments = ["-fsanitize=address", "-libverbs"];
     let Some(program) = build_with(test, &format!("{HEAD}\n{source}"), &arguments) else { return };
     let mut command = mkey_run(&["--only"]);

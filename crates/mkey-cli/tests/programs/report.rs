@@ -46,7 +46,10 @@ fn findings_are_told_and_fail_a_checked_run() {
         assert!(refused.starts_with("mkey: refused: RDMA WRITE of 8 bytes at 0x"), "{text}");
         assert!(refused.contains("ends 2 bytes past the range"), "{text}");
         assert!(leaked.starts_with("mkey: leaked: 4096 bytes at 0x"), "{text}");
-        assert!(leaked.ends_with("on mkey0 were registered still when the program ended"), "{text}");
+        assert!(
+            leaked.ends_with("on mkey0 were registered still when the program ended"),
+            "{text}"
+        );
         rest.join("\n")
     };
     // Silent unless asked.

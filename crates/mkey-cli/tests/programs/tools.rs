@@ -10,7 +10,8 @@ fn ibv_devices_lists_each_device_with_a_guid_of_its_own() {
     let text = succeeds(&mut mkey_run(&["--devices", "3", "ibv_devices"]));
     let mut guids = Vec::new();
     for name in ["mkey0", "mkey1", "mkey2"] {
-        let line = text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{text}"));
+        let line =
+            text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{text}"));
         guids.push(line.split_whitespace().last().unwrap());
     }
     guids.sort_unstable();

@@ -78,7 +78,7 @@ impl Qp {
     }
 
     fn take(&self, rq: &mut Rq, wr: &RecvWr<'_>, after: &mut After) -> Result<(), Reason> {
-        if self.srq.is_some() {
+        if self.srq.is_some() || self.xrc.is_some() {
             let on = "a queue pair that takes its receives from a shared queue";
             return Err(Reason::NotHere { operation: "a receive queue", on });
         }
@@ -143,7 +143,7 @@ impl Qp {
             return Err(self.too_long(after));
         }
         let piece = [memory::remote_piece(remote, request.length as u32)];
-        let mut target = Cursor::new(self.party(through, self.pd, Want::RemoteWrite), &piece);
+        let mut target = Cursor::new(self.party(through, self.domain(), Want::RemoteWrite), &piece);
         memory::transfer(executor, &mut request.source, &mut target, request.length).map_err(
             |failed| match failed {
                 Failed::Source(refusal) => Answer::Unsent(refusal),
@@ -169,7 +169,7 @@ impl Qp {
         let length = source.access.length;
         let access = Access {
             key: remote.rkey.0,
-            pd: self.pd,
+            pd: self.domain(),
             qp: self.id,
             address: remote.address,
             length,
@@ -272,7 +272,7 @@ impl Qp {
         if request.length > MAX_MESSAGE || request.length + header > receive.room() {
             return self.too_short(&mut rq, receive, after);
         }
-        let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
+        let pd = self.srq.as_ref().map_or_else(|| self.domain(), |srq| srq.pd);
         let mut target = Cursor::new(self.party(through, pd, Want::LocalWrite), receive.sges());
         let mut placed = Ok(());
         if let Some(datagram) = &request.datagram {
@@ -349,7 +349,7 @@ impl Qp {
             return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
         }
         let piece = [memory::remote_piece(remote, length as u32)];
-        let party = self.party(through, self.pd, Want::RemoteRead);
+        let party = self.party(through, self.domain(), Want::RemoteRead);
         let mut source = Source::Memory(Cursor::new(party, &piece));
         match memory::transfer(executor, &mut source, landing, length) {
             Ok(()) => Ok(()),
@@ -375,7 +375,7 @@ impl Qp {
     ) -> Result<u64, Undone> {
         const WHAT: &str = "atomic";
         self.may_read(through, Want::RemoteAtomic, WHAT, 8, remote, after)?;
-        let party = self.party(through, self.pd, Want::RemoteAtomic);
+        let party = self.party(through, self.domain(), Want::RemoteAtomic);
         atomic_alignment(remote.address)
             .map_err(Missed::Refused)
             .and_then(|()| memory::atomic(executor, &party, remote, operation))
@@ -432,7 +432,8 @@ impl Qp {
         if let Some(begun) = rq.begun.take() {
             return Some(*begun);
         }
-        let Some(srq) = &self.srq else { return rq.ring.pop() };
+        let named = self.named();
+        let Some(srq) = self.srq.as_ref().or(named.as_ref()) else { return rq.ring.pop() };
         let (receive, below) = srq.pop()?;
         if below {
             self.core.events.push(AsyncEvent::SrqLimitReached(srq.handle));
@@ -461,6 +462,13 @@ impl Qp {
             rq.begun = Some(Box::new(receive));
         }
         Answer::Dropped
+    }
+
+    /// A request of an extended connection names no shared receive queue of the domain.
+    #[cold]
+    pub(super) fn no_such_queue(&self, after: &mut After) -> Answer {
+        self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+        Answer::Nak(Nak::bare(NakCode::InvalidRequest))
     }
 
     #[cold]
