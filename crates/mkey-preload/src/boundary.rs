@@ -107,3 +107,34 @@ pub(crate) fn verb<C, A: Answer<C>>(work: impl FnOnce() -> A) -> C {
 pub(crate) fn plain<C>(broken: C, work: impl FnOnce() -> C) -> C {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(broken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errno() -> c_int {
+        // SAFETY: as in `set_errno`.
+        unsafe { *libc::__errno_location() }
+    }
+
+    #[test]
+    fn a_panic_is_a_failure_of_the_verb() {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let failed: c_int = verb(|| -> Verb<()> { panic!("a mistake") });
+        let none: *mut c_int = verb(|| -> Verb<*mut c_int> { panic!("a mistake") });
+        let value = plain(-7, || panic!("a mistake"));
+        std::panic::set_hook(hook);
+        assert_eq!((failed, none.is_null(), value, errno()), (libc::EIO, true, -7, libc::EIO));
+    }
+
+    #[test]
+    fn verbs_answer_in_their_own_ways() {
+        let itself: c_int = Verb::<()>::Err(EINVAL).to_c();
+        assert_eq!(itself, libc::EINVAL);
+        let minus: c_int = Verb::<OrMinusOne>::Err(EOPNOTSUPP).to_c();
+        assert_eq!((minus, errno()), (-1, libc::EOPNOTSUPP));
+        assert_eq!(Verb::<OrMinusErrno<isize>>::Err(EINVAL).to_c(), -(libc::EINVAL as isize));
+        assert_eq!(Verb::<OrMinusErrno<isize>>::Ok(OrMinusErrno(3)).to_c(), 3);
+    }
+}

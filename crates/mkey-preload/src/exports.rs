@@ -26,9 +26,10 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// versions, so each has a place of its own from which a jump leads to the function.
 macro_rules! export {
     ($($version:literal $name:ident;)*) => {
-        /// What is exported, with its version.
+        /// What is exported, with its version. Tests are programs, which export nothing.
         #[cfg(test)]
-        pub(crate) const EXPORTS: &[(&str, &str)] = &[$((stringify!($name), $version),)*];
+        const EXPORTS: &[(&str, &str, *const ())] =
+            &[$((stringify!($name), $version, $name as *const ()),)*];
 
         $(
             #[cfg(not(test))]
@@ -51,13 +52,13 @@ macro_rules! export {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(not(test), target_arch = "x86_64"))]
 macro_rules! jump {
     () => {
         "jmp"
     };
 }
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(not(test), not(target_arch = "x86_64")))]
 macro_rules! jump {
     () => {
         "b"
@@ -622,5 +623,33 @@ unsafe extern "C" fn ibv_query_gid_type(
         }),
         Whose::Parents => <Verb<OrMinusOne> as Answer<_>>::failed(NOT_HERE),
         Whose::Nobodys(errno) => <Verb<OrMinusOne> as Answer<_>>::failed(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_name_is_exported_once_and_for_a_function_of_its_own() {
+        let names: BTreeSet<_> = EXPORTS.iter().map(|(name, ..)| name).collect();
+        let functions: BTreeSet<_> = EXPORTS.iter().map(|(.., function)| function).collect();
+        assert_eq!((names.len(), functions.len()), (EXPORTS.len(), EXPORTS.len()));
+        assert!(EXPORTS.iter().all(|(_, version, _)| version.starts_with("IBVERBS_")));
+    }
+
+    /// The functions themselves, as C calls them.
+    #[test]
+    fn null_is_nobody_s_object() {
+        // SAFETY: null is what these take for no object.
+        unsafe {
+            assert_eq!(ibv_dereg_mr(std::ptr::null_mut()), libc::EINVAL);
+            assert_eq!(ibv_close_device(std::ptr::null_mut()), libc::EINVAL);
+            assert!(ibv_alloc_pd(std::ptr::null_mut()).is_null());
+            ibv_free_device_list(std::ptr::null_mut());
+            ibv_ack_async_event(std::ptr::null_mut());
+            ibv_ack_cq_events(std::ptr::null_mut(), 1);
+        }
     }
 }

@@ -110,12 +110,10 @@ fn line(file: &Option<File>, line: &str) {
 }
 
 /// Called when the program ends, after its own handlers.
-#[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = at_end;
 
-#[cfg(not(test))]
 extern "C" fn at_end() {
     crate::boundary::plain((), || {
         // A program that opened nothing has nothing to tell, and a forked child has its parent's.

@@ -9,7 +9,7 @@ fn a_program_that_loads_libibverbs_finds_the_devices() {
     let test = "a_program_that_loads_libibverbs_finds_the_devices";
     let source = include_str!("../c/load.c");
     let Some(program) = build_with(test, &format!("{HEAD}\n{source}"), &["-ldl"]) else { return };
-    let text = succeeds(&mut mkey_run(&["--only"]).arg(program.path()));
+    let text = succeeds(mkey_run(&["--only"]).arg(program.path()));
     assert_eq!(text, "mkey0 success\n".repeat(6));
 }
 
