@@ -67,9 +67,16 @@ pub const HEADERS: &[Package] = &[
 /// What reads the captures that the tests write.
 pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
 
+/// Programs that are run on software RNICs, and rdma-core's own tests.
+pub const PROGRAMS: &[Package] = &[
+    package("ibverbs-utils", "ibv_devinfo"),
+    package("rdma-core", "/usr/share/doc/rdma-core/tests/run_tests.py"),
+    package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
+];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, CAPTURES];
+    let all = [HYPERVISOR, RDMA, HEADERS, CAPTURES, PROGRAMS];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

@@ -44,7 +44,11 @@ pub(crate) fn capabilities(
         null_mr: tried.null_mr.or_says(false),
         rereg: tried.rereg.or_says(false),
         srq: tried.srq.or_says(limit(plain.max_srq) > 0),
+        // An extended connection is not offered here.
+        xrc: false,
         dma_buf: tried.dma_buf.or_says(false),
+        // A NIC's own memory is not offered here.
+        max_dm_size: 0,
         odp: OdpCaps {
             explicit: tried.on_demand.or_says(odp.general_caps & IBV_ODP_SUPPORT != 0),
             implicit: tried
@@ -53,6 +57,7 @@ pub(crate) fn capabilities(
             rc: ops(odp.per_transport_caps.rc_odp_caps),
             uc: ops(odp.per_transport_caps.uc_odp_caps),
             ud: ops(odp.per_transport_caps.ud_odp_caps),
+            xrc: OdpOps::empty(),
         },
         page_sizes: plain.page_size_cap,
     }

@@ -40,6 +40,8 @@
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
+//! **[`count_fd`], descriptors that count.** What a program can poll for.
+//!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //!
@@ -77,6 +79,7 @@ pub mod accounting;
 #[cfg(all(feature = "test-support", target_arch = "x86_64"))]
 pub mod confine;
 pub mod copy;
+pub mod count_fd;
 pub mod error;
 pub mod events;
 pub mod file_mapping;

@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use crate::clock::Clock;
 use crate::events::Channel;
 use crate::object::{Use, Used};
 use crate::sync::lock;
@@ -9,12 +10,12 @@ use mkey_core::work::Completion;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
-    pub(crate) depth: u32,
     /// Queue pairs on it, each counted once per side.
     users: AtomicU32,
     state: Mutex<State>,
@@ -22,6 +23,7 @@ pub(crate) struct Cq {
 
 #[derive(Debug, Default)]
 struct State {
+    depth: u32,
     entries: VecDeque<Entry>,
     overrun: bool,
     /// Destroyed.
@@ -29,6 +31,8 @@ struct State {
     armed: Armed,
     channel: Option<Use<Channel>>,
     credits: Vec<Credit>,
+    /// By which completions are stamped, if they are.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,8 @@ enum Armed {
 #[derive(Debug)]
 struct Entry {
     completion: Completion,
+    /// Nanoseconds of the clock when it came; 0 without stamps.
+    when: u64,
     credit: Option<CreditOf>,
 }
 
@@ -73,8 +79,31 @@ pub(crate) struct Overrun;
 impl Cq {
     pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
         let entries = VecDeque::with_capacity(depth.min(1024) as usize);
-        let state = Mutex::new(State { entries, channel, ..State::default() });
-        Self { handle, depth, users: AtomicU32::new(0), state }
+        let state = Mutex::new(State { depth, entries, channel, ..State::default() });
+        Self { handle, users: AtomicU32::new(0), state }
+    }
+
+    /// Gives it another depth.
+    pub(crate) fn resize(&self, depth: u32) -> Result<(), Reason> {
+        let mut state = lock(&self.state);
+        if state.overrun || state.retired {
+            return Err(self.unusable(&state));
+        }
+        if state.entries.len() > depth as usize {
+            return Err(Reason::Argument {
+                what: "the new depth of a completion queue",
+                value: u64::from(depth),
+                allowed: "at least the completions that it holds",
+            });
+        }
+        state.depth = depth;
+        Ok(())
+    }
+
+    /// Drops the completions of a queue pair that begins anew or ends: nobody is to take them for
+    /// those of its next life.
+    pub(crate) fn purge(&self, qp_num: u32) {
+        lock(&self.state).entries.retain(|entry| entry.completion.qp_num != qp_num);
     }
 
     /// Opens an account: `done` is set to the count of finished send work requests as their
@@ -115,12 +144,16 @@ impl Cq {
         solicited: bool,
     ) -> Result<(), Overrun> {
         let mut state = lock(&self.state);
-        if state.entries.len() >= self.depth as usize || state.overrun {
+        if state.entries.len() >= state.depth as usize || state.overrun {
             let first = !state.overrun;
             state.overrun = true;
             return if first { Err(Overrun) } else { Ok(()) };
         }
-        state.entries.push_back(Entry { completion: *completion, credit });
+        let when = match &state.clock {
+            None => 0,
+            Some(clock) => u64::try_from(clock.now().as_nanos()).unwrap_or(u64::MAX),
+        };
+        state.entries.push_back(Entry { completion: *completion, when, credit });
         if state.armed != Armed::No {
             self.notify(&mut state, solicited);
         }
@@ -140,15 +173,38 @@ impl Cq {
     /// Takes up to `into.len()` completions.
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
+        self.take(into.iter_mut(), |place, entry| *place = entry.completion)
+    }
+
+    /// Takes one, with the time it came at.
+    pub(crate) fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>, Reason> {
+        let mut taken = None;
+        self.take(std::iter::once(()), |(), entry| {
+            taken = Some((entry.completion, Duration::from_nanos(entry.when)));
+        })?;
+        Ok(taken)
+    }
+
+    /// Has completions stamped from now on.
+    pub(crate) fn stamp(&self, clock: Arc<dyn Clock>) {
+        lock(&self.state).clock = Some(clock);
+    }
+
+    #[inline(always)]
+    fn take<P>(
+        &self,
+        places: impl Iterator<Item = P>,
+        mut put: impl FnMut(P, &Entry),
+    ) -> Result<usize, Reason> {
         let mut state = lock(&self.state);
         let state = &mut *state;
         if state.overrun || state.retired {
             return Err(self.unusable(state));
         }
         let mut taken = 0;
-        for place in into {
+        for place in places {
             let Some(entry) = state.entries.pop_front() else { break };
-            *place = entry.completion;
+            put(place, &entry);
             taken += 1;
             if let Some(CreditOf { account, done }) = entry.credit
                 && let Some(credit) = state.credits.get(account.place as usize)
@@ -179,7 +235,7 @@ impl Cq {
     fn unusable(&self, state: &State) -> Reason {
         match state.retired {
             true => Reason::UnknownHandle { object: Object::Cq, handle: self.handle.0 },
-            false => Reason::CqOverrun { depth: self.depth },
+            false => Reason::CqOverrun { depth: state.depth },
         }
     }
 

@@ -1,6 +1,7 @@
 //! What all objects of one device share, and what all devices of the process share.
 
 use crate::completion::Cq;
+use crate::device_memory::DeviceMemory;
 use crate::events::{Channel, EventQueue};
 use crate::link::Port;
 use crate::object::{Ah, Pd, PdUse};
@@ -13,6 +14,7 @@ use crate::slots::Slots;
 use crate::sync::lock;
 use crate::timers::Timers;
 use crate::watch::Watch;
+use crate::xrc::Xrcd;
 use mkey_core::device::{AhAttr, AhHandle, Capabilities, Gid, PdHandle, RefusedBy};
 use mkey_core::engine::{Engine, Executor, Executors};
 use mkey_core::error::Object;
@@ -41,6 +43,7 @@ pub(crate) struct Core {
     /// Set when the first memory is registered that can be watched.
     pub(crate) watch: OnceLock<&'static Watch>,
     pub(crate) objects: Objects,
+    pub(crate) own_memory: DeviceMemory,
     /// The last serial number given to a domain or queue pair.
     pub(crate) serial: AtomicU32,
     pub(crate) next_qp_num: AtomicU32,
@@ -55,6 +58,7 @@ pub(crate) struct Objects {
     pub(crate) channels: Mutex<Slots<Arc<Channel>>>,
     pub(crate) cqs: Mutex<Slots<Arc<Cq>>>,
     pub(crate) srqs: Mutex<Slots<Arc<Srq>>>,
+    pub(crate) xrcds: Mutex<Slots<Arc<Xrcd>>>,
     pub(crate) qps: Mutex<Slots<Arc<Qp>>>,
     pub(crate) ahs: RwLock<Slots<Ah>>,
 }
@@ -69,7 +73,18 @@ impl Core {
     /// Notes a refusal; its number for `Completion::vendor_err`.
     #[cold]
     pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
-        self.refusals.record(self.age(), qp_num, request, why)
+        self.refusals.record(self.age(), qp_num, request, why, true)
+    }
+
+    /// The same of what another device has refused, which has told of it.
+    #[cold]
+    pub(crate) fn was_refused(
+        &self,
+        qp_num: u32,
+        request: &dyn fmt::Display,
+        why: RefusedBy,
+    ) -> u32 {
+        self.refusals.record(self.age(), qp_num, request, why, false)
     }
 
     /// Time since the device was opened.

@@ -3,12 +3,13 @@
 use crate::completion::Cq;
 use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
+use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
 use crate::events::{Channel, EventQueue};
 use crate::link::Port;
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
-use crate::receive::{MAX_SGE, Srq};
+use crate::receive::{MAX_SGE, Srq, XrcHome};
 use crate::refusals::RefusalLog;
 use crate::registration::Registrations;
 use crate::slots::MOST;
@@ -20,9 +21,12 @@ use mkey_core::engine::{Engine, EngineConfig};
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::MAX_KEYS;
-use mkey_core::queue_pair::{QpAttr, QpInit, QpModify};
+use mkey_core::queue_pair::{QpAttr, QpInit, QpModify, Xrc};
 use mkey_core::refusal::{PdId, QpId};
+use mkey_core::rights::Rights;
 use mkey_core::work::Sge;
+use mkey_os::count_fd::CountFd;
+use mkey_os::error::OsError;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -70,12 +74,13 @@ impl SoftDevice {
             engine: Engine::new(config, executors().clone()),
             tolerant,
             events: EventQueue::default(),
-            refusals: RefusalLog::new(options.refusal_log),
+            refusals: RefusalLog::new(options.refusal_log, options.on_refusal),
             timers: Arc::new(Timers::new(options.clock.clone())),
             port: Port::new(&options.link, options.gid),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
             objects: Objects::default(),
+            own_memory: DeviceMemory::default(),
             serial: AtomicU32::new(0),
             opened: options.clock.now(),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
@@ -100,6 +105,25 @@ impl SoftDevice {
     /// that moves a virtual clock moves it to, so that no step between is missed.
     pub fn next_timer(&self) -> Option<Duration> {
         self.core.timers.next()
+    }
+
+    /// A descriptor that is readable while there are events on a channel, for programs that poll.
+    /// Whoever takes an event takes one off its count first.
+    ///
+    /// # Errors
+    /// `UnknownHandle`, or `System` if there are no descriptors left.
+    pub fn channel_fd(&self, channel: ChannelHandle) -> Result<Arc<CountFd>> {
+        let (verb, object) = ("create_comp_channel", Object::CompChannel);
+        let found = self.find(verb, object, channel.0, &self.core.objects.channels)?;
+        found.events.shown().map_err(|error| no_descriptor(verb, &error))
+    }
+
+    /// The same for asynchronous events.
+    ///
+    /// # Errors
+    /// `System` if there are no descriptors left.
+    pub fn async_fd(&self) -> Result<Arc<CountFd>> {
+        self.core.events.shown().map_err(|error| no_descriptor("open_device", &error))
     }
 
     /// The device's time.
@@ -130,6 +154,17 @@ impl SoftDevice {
 
     fn join(&self, verb: &'static str, pd: PdHandle) -> Result<PdUse> {
         self.core.join(pd).ok_or_else(|| unknown(verb, Object::Pd, pd.0))
+    }
+
+    /// An object that is used from now on.
+    fn used<T: Used>(
+        &self,
+        verb: &'static str,
+        object: Object,
+        handle: u64,
+        table: &std::sync::Mutex<crate::slots::Slots<Arc<T>>>,
+    ) -> Result<Use<T>> {
+        lock(table).get(handle).map(Use::new).ok_or_else(|| unknown(verb, object, handle))
     }
 
     /// Takes an object out of its table unless others use it.
@@ -215,6 +250,12 @@ fn table_full(verb: &'static str, object: Object) -> Error {
     Error::new(verb, "", Reason::TableFull { object, most: u64::from(MOST) })
 }
 
+#[cold]
+fn no_descriptor(verb: &'static str, error: &OsError) -> Error {
+    let reason = Reason::System { call: error.call, errno: error.errno.raw_os_error() };
+    Error::new(verb, "", reason)
+}
+
 fn in_range(
     verb: &'static str,
     what: &'static str,
@@ -257,13 +298,16 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         null_mr: true,
         rereg: true,
         srq: true,
+        xrc: true,
         dma_buf: true,
+        max_dm_size: MAX_DM_SIZE,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,
             rc: uc | OdpOps::READ | OdpOps::ATOMIC,
             uc,
             ud: both | OdpOps::SRQ_RECV,
+            xrc: uc | OdpOps::READ | OdpOps::ATOMIC,
         },
         // No page lists: any page size from 4 KiB costs one entry.
         page_sizes: !0xfff,
@@ -358,6 +402,35 @@ impl Device for SoftDevice {
         self.core.registrations.allocate_null(&self.core, pd)
     }
 
+    fn alloc_dm(&self, length: u64) -> Result<DmHandle> {
+        self.core.own_memory.allocate(length)
+    }
+
+    fn free_dm(&self, dm: DmHandle) -> Result<()> {
+        self.core.own_memory.free(dm)
+    }
+
+    fn reg_dm_mr(
+        &self,
+        pd: PdHandle,
+        dm: DmHandle,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<MrInfo> {
+        let pd = self.join("reg_dm_mr", pd)?;
+        let part = self.core.own_memory.part("reg_dm_mr", dm, offset, length)?;
+        self.core.registrations.register_dm(&self.core, pd, part, rights)
+    }
+
+    fn write_dm(&self, dm: DmHandle, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.core.own_memory.write(&self.core, dm, offset, bytes)
+    }
+
+    fn read_dm(&self, dm: DmHandle, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.core.own_memory.read(&self.core, dm, offset, into)
+    }
+
     fn advise_mr(&self, pd: PdHandle, advice: Advice, flush: bool, sges: &[Sge]) -> Result<()> {
         let pd = self.join("advise_mr", pd)?;
         self.core.registrations.advise(&self.core, pd.id(), advice, flush, sges)
@@ -431,6 +504,14 @@ impl Device for SoftDevice {
         handle.ok_or_else(|| table_full(verb, Object::Cq))
     }
 
+    fn resize_cq(&self, cq: CqHandle, depth: u32) -> Result<()> {
+        let verb = "resize_cq";
+        let most = self.core.capabilities.max_cqe;
+        in_range(verb, "depth", depth, 1, most, "1 to the device's max_cqe")?;
+        let found = self.find(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
+        found.resize(depth).map_err(|r| Error::new(verb, format_args!("depth {depth}"), r))
+    }
+
     fn destroy_cq(&self, cq: CqHandle) -> Result<()> {
         let cqs = &self.core.objects.cqs;
         let cq = self.remove_unused("destroy_cq", Object::Cq, cq.0, cqs, "queue pairs use it")?;
@@ -447,10 +528,50 @@ impl Device for SoftDevice {
         let pd = self.join(verb, pd)?;
         let make = |handle| {
             let handle = SrqHandle(handle);
-            (Arc::new(Srq::new(handle, pd, max_wr, max_sge)), handle)
+            (Srq::new(handle, pd, max_wr, max_sge, None), handle)
         };
         let handle = lock(&self.core.objects.srqs).insert_with(make);
         handle.ok_or_else(|| table_full(verb, Object::Srq))
+    }
+
+    fn open_xrcd(&self) -> Result<XrcdHandle> {
+        let handle = lock(&self.core.objects.xrcds).insert(Arc::default());
+        handle.map(XrcdHandle).ok_or_else(|| table_full("open_xrcd", Object::Xrcd))
+    }
+
+    fn close_xrcd(&self, xrcd: XrcdHandle) -> Result<()> {
+        let by = "queue pairs or shared receive queues belong to it";
+        let xrcds = &self.core.objects.xrcds;
+        self.remove_unused("close_xrcd", Object::Xrcd, xrcd.0, xrcds, by).map(drop)
+    }
+
+    fn create_xrc_srq(
+        &self,
+        pd: PdHandle,
+        xrcd: XrcdHandle,
+        cq: CqHandle,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<SrqHandle> {
+        let verb = "create_srq";
+        let caps = &self.core.capabilities;
+        in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
+        in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
+        let pd = self.join(verb, pd)?;
+        let cq = self.used(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
+        let domain = self.used(verb, Object::Xrcd, xrcd.0, &self.core.objects.xrcds)?;
+        let make = |handle| {
+            let handle = SrqHandle(handle);
+            let home = XrcHome::new(cq, domain);
+            (Srq::new(handle, pd, max_wr, max_sge, Some(home)), handle)
+        };
+        let handle = lock(&self.core.objects.srqs).insert_with(make);
+        handle.ok_or_else(|| table_full(verb, Object::Srq))
+    }
+
+    fn srq_num(&self, srq: SrqHandle) -> Result<u32> {
+        let found = self.find("get_srq_num", Object::Srq, srq.0, &self.core.objects.srqs)?;
+        Ok(found.number())
     }
 
     fn modify_srq(&self, srq: SrqHandle, limit: u32) -> Result<()> {
@@ -463,6 +584,11 @@ impl Device for SoftDevice {
             self.core.events.push(AsyncEvent::SrqLimitReached(srq));
         }
         Ok(())
+    }
+
+    fn query_srq(&self, srq: SrqHandle) -> Result<u32> {
+        let found = self.find("query_srq", Object::Srq, srq.0, &self.core.objects.srqs)?;
+        Ok(found.limit())
     }
 
     fn destroy_srq(&self, srq: SrqHandle) -> Result<()> {
@@ -502,12 +628,18 @@ impl Device for SoftDevice {
             }
         };
         drop(srqs);
+        let xrcd = match init.xrc {
+            Some(Xrc::Receive(xrcd)) => {
+                Some(self.used(verb, Object::Xrcd, xrcd.0, &objects.xrcds)?)
+            }
+            _ => None,
+        };
         let id = QpId(self.serial());
         let gid = self.core.options.gid;
         // The number is taken by a place holder until the queue pair is there.
         let number = self.number(|number| announce_qp(gid, number, None));
         let number = number.ok_or_else(|| table_full(verb, Object::Qp))?;
-        let ties = Ties { pd, send_cq, recv_cq, srq };
+        let ties = Ties { pd, send_cq, recv_cq, srq, xrcd };
         let make = |handle| {
             let handle = QpHandle(handle);
             let qp = Qp::new(handle, id, number, init, self.core.clone(), ties);

@@ -2,7 +2,7 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::link::VirtualNetwork;
-use mkey_core::device::Gid;
+use mkey_core::device::{Gid, RefusalReport};
 use mkey_os::accounting::Accountant;
 pub use mkey_os::pin::PinMode;
 use std::net::IpAddr;
@@ -72,6 +72,9 @@ pub struct SoftOptions {
     pub implicit_odp: bool,
     /// How many refusals the log keeps.
     pub refusal_log: usize,
+    /// Told of each refusal as it is noted: on the thread that met it, with locks held, so it may
+    /// call nothing of the device.
+    pub on_refusal: Option<fn(&RefusalReport)>,
     /// Whether registrations are timed by term
     /// ([`registration_terms`](mkey_core::device::Device::registration_terms)).
     pub measure: bool,
@@ -94,6 +97,7 @@ impl Default for SoftOptions {
             accountant: None,
             implicit_odp: true,
             refusal_log: 256,
+            on_refusal: None,
             measure: false,
         }
     }

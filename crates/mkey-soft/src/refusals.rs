@@ -11,6 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct RefusalLog {
     most: usize,
+    told: Option<fn(&RefusalReport)>,
     state: Mutex<State>,
 }
 
@@ -21,27 +22,35 @@ struct State {
 }
 
 impl RefusalLog {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, state: Mutex::default() }
+    pub(crate) fn new(most: usize, told: Option<fn(&RefusalReport)>) -> Self {
+        Self { most, told, state: Mutex::default() }
     }
 
-    /// Notes a refusal; its number, from 1.
+    /// Notes a refusal; its number, from 1. `tell`: also whoever is told of each.
     pub(crate) fn record(
         &self,
         when: Duration,
         qp_num: u32,
         request: &dyn fmt::Display,
         refusal: RefusedBy,
+        tell: bool,
     ) -> u32 {
         let mut state = lock(&self.state);
         state.last = state.last.wrapping_add(1).max(1);
         let number = state.last;
-        if self.most > 0 {
+        let told = self.told.filter(|_| tell);
+        if self.most > 0 || told.is_some() {
             if state.reports.len() >= self.most {
                 state.reports.pop_front();
             }
             let request = request.to_string();
-            state.reports.push_back(RefusalReport { number, when, qp_num, request, refusal });
+            let report = RefusalReport { number, when, qp_num, request, refusal };
+            if let Some(told) = told {
+                told(&report);
+            }
+            if self.most > 0 {
+                state.reports.push_back(report);
+            }
         }
         number
     }

@@ -62,8 +62,8 @@ impl Watch {
         // A forked child whose parent has started the watcher hears nothing.
         if watcher.is_here() {
             // The thread comes first: without it every event would stop all accesses for ever.
-            let thread = std::thread::Builder::new().name("mkey-soft marks".to_owned());
-            thread.spawn(|| notes.mark_all()).map_err(|error| Unavailable {
+            let thread = mkey_os::thread::spawn_behind("mkey-soft marks", || notes.mark_all());
+            thread.map_err(|error| Unavailable {
                 source: mkey_os::error::OsError {
                     call: "clone",
                     errno: mkey_os::error::Errno::from_io_error(&error)

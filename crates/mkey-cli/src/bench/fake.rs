@@ -82,7 +82,9 @@ impl Fake {
             null_mr: false,
             rereg: false,
             srq: false,
+            xrc: false,
             dma_buf: false,
+            max_dm_size: 0,
             odp: OdpCaps::default(),
             page_sizes: 4096,
         });

@@ -460,7 +460,7 @@ impl<'m, S: Subject> Run<'m, S> {
                 let mut flags = SendFlags::empty();
                 flags.set(SendFlags::SIGNALED, !posted.traits.contains(Traits::UNSIGNALED));
                 flags.set(SendFlags::FENCE, request.fence);
-                SendWr { wr_id: posted.wr, op: *op, payload, flags, dest: None }
+                SendWr { wr_id: posted.wr, op: *op, payload, flags, dest: None, srq: None }
             })
             .collect();
         let (posted, errno) = match self.half(from).data.post_send(&wrs) {

@@ -134,7 +134,9 @@ impl Qp {
         let qp = find_qp(sq.attr.ah?.gid, sq.attr.dest_qp_num)?;
         let rq = lock(&qp.rq);
         let view = qp.gate.view();
-        let ours = rq.peer == (self.core.options.gid, self.num) && qp.kind == self.kind;
+        let ends = [&self.xrc, &qp.xrc].map(|end| end.as_ref().map(|end| end.is_send()));
+        let fits = qp.kind == self.kind && matches!(ends, [None, None] | [Some(true), Some(false)]);
+        let ours = rq.peer == (self.core.options.gid, self.num) && fits;
         drop(rq);
         if !ours || !view.receives() {
             return None;
@@ -216,6 +218,9 @@ impl Qp {
         after: &mut After,
     ) -> Outcome {
         let (peer, connection) = (&*link.qp, link.connection());
+        if !peer.name_srq(wr.srq) {
+            return self.answered(peer, wr, 0, peer.no_such_queue(after));
+        }
         if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
             && (1..=memory::CHUNK).contains(&u64::from(sge.length))
             && peer.gate.view().allows(Want::RemoteWrite)
@@ -293,7 +298,7 @@ impl Qp {
         let vendor_err = match nak.why {
             Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
                 let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };
-                self.core.refuse(peer.num, &words, why)
+                self.core.was_refused(peer.num, &words, why)
             }
             _ => nak.number,
         };

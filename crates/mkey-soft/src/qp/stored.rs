@@ -45,8 +45,8 @@ impl Stored {
             Payload::Sges(sges) => OwnPayload::Sges(sges.into()),
             Payload::Inline(bytes) => OwnPayload::Inline(bytes.into()),
         };
-        let (wr_id, flags, dest) = (wr.wr_id, wr.flags, wr.dest);
-        let bare = SendWr { wr_id, op, payload: Payload::Sges(&[]), flags, dest };
+        let (wr_id, flags, dest, srq) = (wr.wr_id, wr.flags, wr.dest, wr.srq);
+        let bare = SendWr { wr_id, op, payload: Payload::Sges(&[]), flags, dest, srq };
         Self { bare, payload, entries }
     }
 
