@@ -100,7 +100,10 @@ impl<'s, S: Subject> Pair<'s, S> {
     #[track_caller]
     pub fn restate(&self) {
         for side in [&self.a, &self.b] {
-            side.go(QpState::Err);
+            // From RESET there is no way to ERR.
+            if side.state() != QpState::Reset {
+                side.go(QpState::Err);
+            }
         }
         for side in [&self.a, &self.b] {
             side.go(QpState::Reset);

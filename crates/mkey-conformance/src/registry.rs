@@ -1,8 +1,10 @@
 //! Rule tests as data: a name, the rules it checks, what the device must offer, a function.
 
+use crate::deviations::{Deviation, Effect, rule_of};
 use crate::fixture::Subject;
 use mkey_core::data_plane::DataPlane;
 use mkey_core::device::{Capabilities, Capability, Device};
+use mkey_core::status::WcStatus;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
@@ -24,10 +26,16 @@ pub struct RuleTest<S: Subject> {
 pub enum Outcome {
     /// The rule holds as far as the test looks.
     Held,
-    /// It does not; what was seen.
+    /// It holds but for deviations from other rules, named by these, that were met on the way.
+    HeldBut(Vec<String>),
+    /// It does not hold, as is known; what was seen.
+    Deviated(&'static Deviation, String),
+    /// It does not hold; what was seen.
     Broken(String),
     /// The device does not offer what the rule is about.
     NotOffered(Capability),
+    /// It was not run, for what the device is known to do.
+    NotRun(&'static Deviation),
 }
 
 impl<S: Subject> RuleTest<S> {
@@ -50,23 +58,89 @@ impl<S: Subject> RuleTest<S> {
 
     /// Runs it over devices that `subject` opens.
     pub fn outcome(&self, subject: &S) -> Outcome {
+        let deviations = subject.deviations();
+        let known = deviations.iter().copied().find(|deviation| deviation.covers(self.name));
+        if let Some(known) = known
+            && known.effect == Effect::NotRun
+        {
+            return Outcome::NotRun(known);
+        }
         if !self.needs.is_empty() {
             let (device, _) = subject.open();
             if let Some(lacking) = self.lacks(device.capabilities()) {
                 return Outcome::NotOffered(lacking);
             }
         }
-        match watched(|| (self.run)(subject)) {
-            Ok(()) => Outcome::Held,
-            Err(seen) => Outcome::Broken(seen),
+        let fails = known.is_some();
+        RUNNING.set(Running { rules: self.rules(), deviations, fails, met: Vec::new() });
+        let ended = watched(|| (self.run)(subject));
+        let met = RUNNING.take().met;
+        match (ended, known) {
+            (Ok(()), None) if met.is_empty() => Outcome::Held,
+            (Ok(()), None) => Outcome::HeldBut(met),
+            (Err(seen), None) => Outcome::Broken(seen),
+            (Ok(()), Some(known)) => Outcome::Broken(format!(
+                "it holds, but the table of deviations says: {}",
+                known.does
+            )),
+            (Err(seen), Some(known)) => Outcome::Deviated(known, seen),
         }
     }
 }
 
+/// What the test that runs on this thread has to know of the device.
+#[derive(Default)]
+struct Running {
+    /// The rules that it checks.
+    rules: Vec<String>,
+    deviations: Vec<&'static Deviation>,
+    /// Whether it fails, as is known.
+    fails: bool,
+    /// Rules whose deviations it has met.
+    met: Vec<String>,
+}
+
+impl Running {
+    /// The deviations from rules other than the test's own.
+    fn others(&self) -> impl Iterator<Item = &'static Deviation> {
+        let own = |deviation: &Deviation| self.rules.iter().any(|rule| deviation.is_from(rule));
+        self.deviations.iter().copied().filter(move |deviation| !own(deviation))
+    }
+}
+
 thread_local! {
+    static RUNNING: RefCell<Running> = RefCell::default();
     /// Where a watched test of this thread panicked, and with what words.
     static SEEN: RefCell<Option<String>> = const { RefCell::new(None) };
     static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the test that runs here may ask the device for what `rule` demands: always of a test of
+/// that rule, and else if the device is not known to deviate from it.
+pub(crate) fn keeps(rule: &str) -> bool {
+    RUNNING.with_borrow(|running| !running.others().any(|deviation| deviation.is_from(rule)))
+}
+
+/// Whether the test that runs here is known to fail, so that there is no need to wait for long.
+pub(crate) fn fails() -> bool {
+    RUNNING.with_borrow(|running| running.fails)
+}
+
+/// Whether a device that tells `status` where `right` would be is known for that, by another rule
+/// than those of the test that runs here; notes that it was met.
+pub(crate) fn known_for(status: WcStatus, right: WcStatus) -> bool {
+    RUNNING.with_borrow_mut(|running| {
+        let tells = |deviation: &&Deviation| match deviation.effect {
+            Effect::Tells { status: told, for_any } => told == status && for_any.contains(&right),
+            _ => false,
+        };
+        let Some(deviation) = running.others().find(tells) else { return false };
+        let rule = deviation.rule();
+        if !running.met.contains(&rule) {
+            running.met.push(rule);
+        }
+        true
+    })
 }
 
 /// Runs a test; if it panics, what it said and where, instead of a report on the terminal.
@@ -89,18 +163,13 @@ fn watched(test: impl FnOnce()) -> Result<(), String> {
     ended.map_err(|_| SEEN.take().unwrap_or_default())
 }
 
-/// The rule that a test named `r_mw_07_...` is about: `R-MW-07`.
-fn rule_of(name: &str) -> String {
-    name.split('_').take(3).collect::<Vec<_>>().join("-").to_uppercase()
-}
-
 /// Whether a device offers something that tests may need.
 fn offers(device: &Capabilities, need: Capability) -> bool {
     match need {
         Capability::Window1 => device.window1,
         Capability::Window2 => device.window2,
         Capability::FastMr => device.max_fast_mr_entries > 0,
-        Capability::OnDemand | Capability::Advise => device.odp.explicit,
+        Capability::OnDemand => device.odp.explicit,
         Capability::OnDemandImplicit => device.odp.implicit,
         Capability::NullMr => device.null_mr,
         Capability::Rereg => device.rereg,
@@ -108,6 +177,8 @@ fn offers(device: &Capabilities, need: Capability) -> bool {
         Capability::Srq => device.srq,
         Capability::DmaBuf => device.dma_buf,
         Capability::ZeroBased => device.zero_based,
+        Capability::Flush => device.flush,
+        Capability::Advise => device.advise,
         // Nothing that is told in advance; a test that needs more fails and says so.
         _ => true,
     }
@@ -143,11 +214,5 @@ mod tests {
         assert_eq!(watched(|| ()), Ok(()));
         let seen = watched(|| panic!("{} is wrong", 7)).expect_err("it panics");
         assert!(seen.starts_with("7 is wrong (") && seen.contains("registry.rs:"), "{seen}");
-    }
-
-    #[test]
-    fn a_test_is_named_after_its_rule() {
-        assert_eq!(rule_of("r_mw_07_zero_based_is_refused"), "R-MW-07");
-        assert_eq!(rule_of("r_key_09_range"), "R-KEY-09");
     }
 }

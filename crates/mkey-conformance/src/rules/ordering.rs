@@ -36,6 +36,7 @@ rule_tests! {
     r_ord_10_a_bad_one_in_a_chain,
     r_ord_11_too_many_entries,
     r_ord_12_error_state_flushes_both_queues,
+    r_ord_12_receive_posted_in_the_error_state,
     r_ord_12_shared_receives_stay_and_an_event_tells needs [Srq],
     r_ord_13_relaxed_ordering_completes_after_the_data,
 }
@@ -180,7 +181,8 @@ fn r_ord_06_receiver_not_ready_exhausts<S: Subject>(s: &S) {
 }
 
 fn r_ord_06_receiver_not_ready_for_ever<S: Subject>(s: &S) {
-    let p = Pair::rc_with(s, |c| c.rnr_retry = 7);
+    // Refusals are answers: not one retry for want of an answer is needed.
+    let p = Pair::rc_with(s, |c| (c.rnr_retry, c.retry_cnt) = (7, 0));
     let (own, sink) = (p.a.mr(PAGE, ALL), p.b.mr(PAGE, ALL));
     let wr_id = p.a.post(Send, &[own.sge(0, 64)]);
     for _ in 0..20 {
@@ -393,13 +395,24 @@ fn r_ord_12_error_state_flushes_both_queues<S: Subject>(s: &S) {
         for id in recvs {
             assert_eq!(p.a.received().is(WrFlushErr).wr_id, id);
         }
-        // Posted afterwards: flushed too.
-        let late = p.a.recv(&[own.sge(0, 64)]);
-        assert_eq!(p.a.received().is(WrFlushErr).wr_id, late);
+        // A send posted afterwards: flushed too.
         p.a.run(Send, &[own.sge(0, 8)]).is(WrFlushErr);
         own.untouched();
         sink.untouched();
         assert_eq!(p.b.state(), QpState::Rts);
+    }
+}
+
+fn r_ord_12_receive_posted_in_the_error_state<S: Subject>(s: &S) {
+    for p in [Pair::rc(s), Pair::uc(s), Pair::ud(s)] {
+        let own = p.a.mr(PAGE, ALL);
+        let early = p.a.recv(&[own.sge(0, 64)]);
+        p.a.go(QpState::Err);
+        assert_eq!(p.a.received().is(WrFlushErr).wr_id, early);
+        p.a.quiet();
+        let late = p.a.recv(&[own.sge(0, 64)]);
+        assert_eq!(p.a.received().is(WrFlushErr).wr_id, late);
+        own.untouched();
     }
 }
 
