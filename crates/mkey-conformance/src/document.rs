@@ -142,7 +142,7 @@ impl Counts {
         let count = match standing {
             Standing::Holds => &mut self.holds,
             Standing::HoldsBut(_) => &mut self.holds_but,
-            Standing::Deviates(_) => &mut self.deviates,
+            Standing::Deviates(_) | Standing::ByChance(_) => &mut self.deviates,
             Standing::NotRun(_) => &mut self.not_run,
             Standing::Lacks(_) => &mut self.lacks,
             Standing::Untested(Untested::DoesNotApply(_)) => &mut self.does_not_apply,
@@ -156,6 +156,7 @@ impl Counts {
 enum Standing<'a> {
     Broken(&'a str, &'a str),
     Deviates(&'a Deviation),
+    ByChance(&'a Deviation),
     NotRun(&'a Deviation),
     Holds,
     HoldsBut(Vec<&'a str>),
@@ -172,6 +173,7 @@ impl std::fmt::Display for Standing<'_> {
                 write!(f, "**broken** (`{test}`): {why}")
             }
             Self::Deviates(deviation) => write!(f, "deviates: {}", deviation.does),
+            Self::ByChance(deviation) => write!(f, "deviates by chance: {}", deviation.does),
             Self::NotRun(deviation) => write!(f, "not run: {}", deviation.does),
             Self::Holds => f.write_str("holds"),
             Self::HoldsBut(rules) => write!(f, "holds but for {}", rules.join(", ")),
@@ -216,6 +218,12 @@ fn standing<'a>(id: &str, tests: &[(&'a str, &'a Outcome)]) -> Standing<'a> {
     .or_else(|| {
         find(|_, outcome| match outcome {
             Outcome::NotRun(known) => Some(Standing::NotRun(known)),
+            _ => None,
+        })
+    })
+    .or_else(|| {
+        find(|_, outcome| match outcome {
+            Outcome::ByChance(known) => Some(Standing::ByChance(known)),
             _ => None,
         })
     })

@@ -63,7 +63,7 @@ fn fails_and_flushes<S: Subject>(
     assert_eq!((failed.wr_id, failed.qp_num), (first, from.qp.qp_num));
     let flushed = from.sent().is(WcStatus::WrFlushErr);
     assert_eq!(flushed.wr_id, second);
-    assert_eq!(from.state(), QpState::Err, "the requester after {status}");
+    from.is_in(QpState::Err);
     // The end of a shared receive queue's use is told in any case (R-ORD-12).
     let mut events = from.events();
     events.retain(|event| !matches!(event, AsyncEvent::QpLastWqeReached(_)));
@@ -96,7 +96,7 @@ impl<S: Subject> Pair<'_, S> {
         let failed = fails_and_flushes(&self.a, status, op, sges);
         let flushed = self.b.received().is(WcStatus::WrFlushErr);
         assert_eq!(flushed.wr_id, waiting, "the receive that waited is flushed");
-        assert_eq!(self.b.state(), QpState::Err, "the responder after {status}");
+        self.b.is_in(QpState::Err);
         sink.untouched();
         failed
     }
@@ -107,7 +107,7 @@ impl<S: Subject> Pair<'_, S> {
     pub fn refused_receive(&self, recv: u64, status: WcStatus, op: SendOp<'_>, sges: &[Sge]) {
         fails_and_flushes(&self.a, WcStatus::RemOpErr, op, sges);
         assert_eq!(self.b.received().is(status).wr_id, recv);
-        assert_eq!(self.b.state(), QpState::Err, "the responder");
+        self.b.is_in(QpState::Err);
     }
 
     /// D-LOC: `op` of `a` fails on its own side with `status`; the peer never hears of it.
@@ -130,7 +130,7 @@ impl<S: Subject> Pair<'_, S> {
             Err(errno) => assert_eq!((errno, self.b.state()), (EINVAL, QpState::Rts)),
             Ok(()) => {
                 self.b.sent().is(WcStatus::MwBindErr);
-                assert_eq!((self.a.state(), self.b.state()), (QpState::Rts, QpState::Err));
+                self.are(QpState::Rts, QpState::Err);
                 self.restate();
             }
         }

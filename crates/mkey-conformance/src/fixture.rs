@@ -423,6 +423,13 @@ impl<'s, S: Subject> Side<'s, S> {
         self.device().query_qp(self.qp.handle).expect("query_qp").state
     }
 
+    /// Waits until the queue pair is in a state: a completion that tells of an error may come before
+    /// ERR does.
+    #[track_caller]
+    pub fn is_in(&self, state: QpState) {
+        self.station.wait_for(&format!("{state}"), || (self.state() == state).then_some(()));
+    }
+
     /// Changes the queue pair; fails if the device refuses.
     #[track_caller]
     pub fn modify(&self, change: &QpModify) {

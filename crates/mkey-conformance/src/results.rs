@@ -29,6 +29,8 @@ pub enum Seen {
     HoldsBut(Vec<String>),
     /// It does not hold, as the table says.
     Deviates,
+    /// It may not hold, by chance, as the table says.
+    ByChance,
     /// The device lacks this for it.
     Lacks(String),
     /// It was not run, as the table says.
@@ -45,6 +47,7 @@ impl Seen {
             Outcome::Held => Self::Holds,
             Outcome::HeldBut(rules) => Self::HoldsBut(rules.clone()),
             Outcome::Deviated(..) => Self::Deviates,
+            Outcome::ByChance(_) => Self::ByChance,
             Outcome::Broken(seen) => return Err(seen.clone()),
             Outcome::NotOffered(what) => Self::Lacks(what.to_string()),
             Outcome::NotRun(_) => Self::NotRun,
@@ -58,6 +61,7 @@ impl fmt::Display for Seen {
             Self::Holds => f.write_str("holds"),
             Self::HoldsBut(rules) => write!(f, "holds but for {}", rules.join(", ")),
             Self::Deviates => f.write_str("deviates"),
+            Self::ByChance => f.write_str("deviates by chance"),
             Self::Lacks(what) => write!(f, "lacks {what}"),
             Self::NotRun => f.write_str("not run"),
         }
@@ -144,6 +148,7 @@ impl Results {
                 (Seen::Holds, None) => Outcome::Held,
                 (Seen::HoldsBut(rules), None) => Outcome::HeldBut(rules.clone()),
                 (Seen::Deviates, Some(known)) => Outcome::Deviated(known, String::new()),
+                (Seen::ByChance, Some(known)) => Outcome::ByChance(known),
                 (Seen::NotRun, Some(known)) => Outcome::NotRun(known),
                 (Seen::Lacks(what), None) => {
                     let lacks = test.needs.iter().find(|need| need.to_string() == *what);
@@ -154,5 +159,59 @@ impl Results {
             })
         };
         tests.iter().map(outcome).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules;
+    use crate::soft::Soft;
+
+    const ATOMICS: &str = "r_at_02_misaligned_address";
+    const FAST: &str = "r_fr_01_allocated_empty";
+
+    fn outcome(name: &str, seen: Option<Seen>) -> Result<Outcome, String> {
+        let tests: Vec<_> =
+            rules::all::<Soft>().into_iter().filter(|test| test.name == name).collect();
+        let tests_seen = seen.into_iter().map(|seen| (name.to_owned(), seen)).collect();
+        let (driver, kernel) = ("rxe".to_owned(), "7.3.4+deb13-amd64".to_owned());
+        let results = Results { driver, kernel, tests: tests_seen };
+        results.outcomes(&tests).map(|outcomes| outcomes[0].clone())
+    }
+
+    #[test]
+    fn what_is_recorded_fits_the_tests_and_the_table() {
+        let deviated = outcome(ATOMICS, Some(Seen::Deviates));
+        assert!(matches!(deviated, Ok(Outcome::Deviated(known, _)) if known.covers(ATOMICS)));
+        let lacks = Seen::Lacks("fast registration".to_owned());
+        assert!(matches!(outcome(FAST, Some(lacks.clone())), Ok(Outcome::NotOffered(_))));
+        for (name, seen, why) in [
+            (ATOMICS, Some(Seen::Holds), "holds, but is in the table"),
+            (FAST, Some(Seen::Deviates), "deviates, but is not in the table"),
+            (FAST, Some(Seen::NotRun), "not run, but is not in the table"),
+            (ATOMICS, Some(lacks), "lacks fast registration, but is in the table"),
+            (FAST, Some(Seen::Lacks("atomics".to_owned())), "it needs no such thing"),
+            (FAST, None, "not recorded"),
+        ] {
+            let error = outcome(name, seen).expect_err(why);
+            assert!(error.contains(why) && error.contains(name), "{error}");
+        }
+        let of_no_test = Results {
+            driver: "rxe".to_owned(),
+            kernel: "6.1.0".to_owned(),
+            tests: BTreeMap::from([("r_key_99_nothing".to_owned(), Seen::Holds)]),
+        };
+        let error = of_no_test.outcomes(&rules::all::<Soft>()).expect_err("no such test");
+        assert!(error.contains("r_key_99_nothing"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_has_one_file() {
+        assert_eq!(file("rxe", "6.1.0-50-amd64"), Some("rxe-6.1.json"));
+        assert_eq!(file("rxe", "7.3.4+deb13-amd64"), Some("rxe-7.json"));
+        assert_eq!(file("rxe", "nonsense"), None);
+        assert_eq!(file("mlx5", "7.3.4"), None);
+        assert_eq!(of("mlx5", "7.3.4"), Ok(None));
     }
 }

@@ -202,7 +202,7 @@ fn r_at_08_atomic_through_a_window<S: Subject>(s: &S) {
         if keeps("R-AT-02") {
             let op = FetchAdd { remote: with.remote(&target, 4), add: 4 };
             p.a.run(op, &[own.sge(0, 8)]).is(RemInvReqErr);
-            assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Err));
+            p.are(QpState::Err, QpState::Err);
             p.restate();
         }
     }

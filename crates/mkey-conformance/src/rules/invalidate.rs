@@ -92,7 +92,7 @@ fn r_inv_03_type_2_window_of_another_queue_pair<S: Subject>(s: &S) {
     let mw = p.b.bound(MwKind::Type2, &mr, 0, 64, RW);
     let failed = other.b.invalidate(mw.key);
     failed.is_any(&[MwBindErr, LocQpOpErr]);
-    assert_eq!((other.a.state(), other.b.state()), (QpState::Rts, QpState::Err));
+    other.are(QpState::Rts, QpState::Err);
     readable(&p, &mr, mw.key);
 }
 
@@ -107,7 +107,7 @@ fn r_inv_04_wrong_variant_or_unknown_key<S: Subject>(s: &S) {
         assert_eq!(failed.wr_id, wr_id);
         failed.is_any(&[MwBindErr, LocQpOpErr, LocProtErr]);
         p.b.run(Send, &[]).is(WrFlushErr);
-        assert_eq!((p.a.state(), p.b.state()), (QpState::Rts, QpState::Err));
+        p.are(QpState::Rts, QpState::Err);
         p.restate();
         readable(&p, &mr, mw.key);
     }
@@ -119,7 +119,7 @@ fn r_inv_05_type_1_window<S: Subject>(s: &S) {
     let mw = p.b.bound(MwKind::Type1, &mr, 0, 64, RW);
     let failed = p.b.invalidate(mw.key);
     failed.is_any(&[MwBindErr, LocQpOpErr]);
-    assert_eq!(p.b.state(), QpState::Err);
+    p.b.is_in(QpState::Err);
     p.restate();
     readable(&p, &mr, mw.key);
 }
@@ -196,7 +196,7 @@ fn r_inv_10_object_of_another_domain<S: Subject>(s: &S) {
     p.b.reg_fast(&mut fast, mr.base, ALL, &[mr.sge(0, 64)]);
     let failed = other.b.invalidate(fast.key);
     failed.is_any(&[MwBindErr, LocQpOpErr]);
-    assert_eq!(other.b.state(), QpState::Err);
+    other.b.is_in(QpState::Err);
     readable(&p, &mr, fast.key);
 }
 
@@ -240,7 +240,7 @@ fn r_inv_13_without_receive_nothing_is_invalidated<S: Subject>(s: &S) {
     let mr = p.b.mr(PAGE, BIND);
     let mw = p.b.bound(MwKind::Type2, &mr, 0, 64, RW);
     p.a.run(SendInv(Rkey(mw.key)), &[]).is(RnrRetryExcErr);
-    assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Rts));
+    p.are(QpState::Err, QpState::Rts);
     p.restate();
     readable(&p, &mr, mw.key);
 }
@@ -269,7 +269,7 @@ fn r_inv_14_bad_key_of_the_peer<S: Subject>(s: &S) {
         let received = p.b.received();
         assert_eq!(received.wr_id, recv);
         assert_ne!(received.status, Success);
-        assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Err), "key {key}");
+        p.are(QpState::Err, QpState::Err);
         p.restate();
         readable(&p, &mr, own_window.key);
         readable(&p, &mr, type_1.key);

@@ -73,7 +73,9 @@ fn r_loc_01_bad_lkey_of_a_datagram<S: Subject>(s: &S) {
     let (own, sink) = (p.a.mr(PAGE, ALL), p.b.mr(PAGE, ALL));
     p.b.recv(&[sink.sge(0, 200)]);
     p.a.run(Send, &[own.sge_by(own.lkey().next(), 0, 64)]).is(LocProtErr);
-    assert!(matches!(p.a.state(), QpState::Sqe | QpState::Err), "{}", p.a.state());
+    p.a.station.wait_for("SQE or ERR", || {
+        matches!(p.a.state(), QpState::Sqe | QpState::Err).then_some(())
+    });
     p.b.quiet();
     assert_eq!(p.b.state(), QpState::Rts);
     sink.untouched();
@@ -260,7 +262,7 @@ fn r_loc_08_receive_too_short<S: Subject>(s: &S) {
         let recv = p.b.recv(&[sink.sge(0, room / 2), sink.sge(100, room - room / 2)]);
         p.a.run(Send, &[own.sge(0, length)]).is(RemInvReqErr);
         assert_eq!(p.b.received().is(LocLenErr).wr_id, recv);
-        assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Err));
+        p.are(QpState::Err, QpState::Err);
         // What was placed is not defined within the receive's entries, but nowhere else.
         let placed = sink.bytes(0, 100 + PAGE);
         sink.holds(0, &placed);
@@ -400,7 +402,7 @@ fn r_loc_14_later_work_is_flushed_in_order<S: Subject>(s: &S) {
     }
     target.holds(0, &own.bytes(0, 8));
     own.untouched();
-    assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Rts));
+    p.are(QpState::Err, QpState::Rts);
     // Posted to a queue pair in ERR: flushed as well.
     p.a.run(Write(target.remote(0)), &good).is(WrFlushErr);
 }

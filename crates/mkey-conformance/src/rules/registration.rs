@@ -392,7 +392,7 @@ fn dereg_under_load<S: Subject>(
         }
         assert!(succeeded > 0 && failed == 1, "{succeeded} successes, {failed} failures");
     });
-    assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Rts));
+    p.are(QpState::Err, QpState::Rts);
     // Nothing touches the memory any more: what the test writes now stays.
     local.set(0, &[0xa5; PAGE]);
     p.beside().works();
@@ -441,7 +441,7 @@ fn r_reg_19_dereg_of_the_remote_region_under_reads<S: Subject>(s: &S) {
             assert!(succeeded > 0);
             assert_eq!(last, RemAccessErr, "after {succeeded} successes");
         });
-        assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Err));
+        p.are(QpState::Err, QpState::Err);
         remote.untouched();
         p.restate();
         p.works();

@@ -185,7 +185,7 @@ fn refused_for_domain<S: Subject>(p: &Pair<'_, S>, mw: &Mw, mr: &Mr) {
         Err(errno) => assert_eq!((errno, mw.kind), (EPERM, MwKind::Type1)),
         Ok(()) => {
             p.b.sent().is(MwBindErr);
-            assert_eq!((p.a.state(), p.b.state()), (QpState::Rts, QpState::Err));
+            p.are(QpState::Rts, QpState::Err);
             p.restate();
         }
     }

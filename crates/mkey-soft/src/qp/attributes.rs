@@ -199,6 +199,8 @@ fn check_transition(
     let refuse = |missing| Err(Reason::QpTransition { from, to, missing });
     let (rc, ud) = (kind == QpKind::Rc, kind == QpKind::Ud);
     let needed: &[(&'static str, bool)] = match (from, to) {
+        // As the kernel has it for every device.
+        (Reset, Error) => return refuse(None),
         (_, Reset | Error) | (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Sqd | Rts) => &[],
         (Sqe, Rts) if !rc => &[],
         (Reset, Init) => &[
