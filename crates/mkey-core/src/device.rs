@@ -187,6 +187,10 @@ pub struct Capabilities {
     pub srq: bool,
     /// Registration of a file descriptor's memory.
     pub dma_buf: bool,
+    /// Regions that peers may flush.
+    pub flush: bool,
+    /// Prefetch and other advice.
+    pub advise: bool,
     pub odp: OdpCaps,
     /// Bit n: the device maps pages of 2^n bytes.
     pub page_sizes: u64,

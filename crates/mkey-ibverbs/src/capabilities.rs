@@ -45,6 +45,8 @@ pub(crate) fn capabilities(
         rereg: tried.rereg.or_says(false),
         srq: tried.srq.or_says(limit(plain.max_srq) > 0),
         dma_buf: tried.dma_buf.or_says(false),
+        flush: tried.flush.or_says(false),
+        advise: tried.advise.or_says(false),
         odp: OdpCaps {
             explicit: tried.on_demand.or_says(odp.general_caps & IBV_ODP_SUPPORT != 0),
             implicit: tried

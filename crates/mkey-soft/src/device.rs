@@ -248,6 +248,8 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         rereg: true,
         srq: true,
         dma_buf: true,
+        flush: false,
+        advise: true,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,

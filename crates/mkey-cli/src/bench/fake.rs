@@ -83,6 +83,8 @@ impl Fake {
             rereg: false,
             srq: false,
             dma_buf: false,
+            flush: false,
+            advise: false,
             odp: OdpCaps::default(),
             page_sizes: 4096,
         });
