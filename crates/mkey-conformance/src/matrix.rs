@@ -27,11 +27,11 @@ pub const UNTESTED: &[(&str, Untested)] = &[
     ("R-RA-13", Waits("packets on the wire: a requester of this process makes none that lie")),
     ("R-RA-14", Waits("packets on the wire: a requester of this process makes none that lie")),
     ("R-RA-21", Waits("packets on the wire: within a process nothing is sent twice")),
-    ("R-AT-07", DoesNotApply("no device here offers ATOMIC WRITE, an optional operation")),
+    ("R-AT-07", DoesNotApply("work requests here have no ATOMIC WRITE, an optional operation")),
     (
         "R-AT-09",
         DoesNotApply(
-            "no device here offers FLUSH, an optional operation; R-REG-04 shows that its rights are refused",
+            "work requests here have no FLUSH, an optional operation; R-REG-04 shows its rights",
         ),
     ),
     (

@@ -205,6 +205,10 @@ pub struct Capabilities {
     pub dma_buf: bool,
     /// Bytes of the device's own memory that programs may have; 0: none.
     pub max_dm_size: u64,
+    /// Regions that peers may flush.
+    pub flush: bool,
+    /// Prefetch and other advice.
+    pub advise: bool,
     pub odp: OdpCaps,
     /// Bit n: the device maps pages of 2^n bytes.
     pub page_sizes: u64,

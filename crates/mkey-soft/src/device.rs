@@ -301,6 +301,8 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         xrc: true,
         dma_buf: true,
         max_dm_size: MAX_DM_SIZE,
+        flush: false,
+        advise: true,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,

@@ -7,6 +7,7 @@ mod gate;
 mod held;
 mod hub;
 mod index;
+mod lines;
 mod local;
 mod pages;
 mod registrar;

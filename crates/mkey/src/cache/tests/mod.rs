@@ -2,6 +2,7 @@
 
 mod invalidation;
 mod limits;
+mod lines;
 mod model;
 mod requests;
 mod threads;
