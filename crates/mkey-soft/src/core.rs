@@ -98,16 +98,32 @@ impl Core {
         if let Some(port) = &self.port
             && port.is_active()
         {
-            port.drive();
+            port.drive(self);
         }
         if self.timers.any() {
             self.timers.fire(self.timers.now());
         }
     }
 
+    /// When there is something to do that waits for the time.
+    pub(crate) fn next_timer(&self) -> Option<Duration> {
+        let port = self.port.as_ref().and_then(Port::next);
+        self.timers.next().into_iter().chain(port).min()
+    }
+
+    /// Does what is due by `now`.
+    pub(crate) fn fire(&self, now: Duration) {
+        if let Some(port) = &self.port {
+            port.release(now);
+        }
+        self.timers.fire(now);
+    }
+
     /// Takes in the packets that have arrived for the device's port; whether there were any.
     pub(crate) fn turn(&self) -> bool {
-        self.port.as_ref().is_some_and(Port::turn)
+        let Some(port) = &self.port else { return false };
+        let released = port.next().is_some_and(|_| port.release(self.timers.now()));
+        port.turn() || released
     }
 
     /// Has peers ring when they have sent something; whether something is there already.

@@ -76,7 +76,7 @@ impl SoftDevice {
             events: EventQueue::default(),
             refusals: RefusalLog::new(options.refusal_log, options.on_refusal),
             timers: Arc::new(Timers::new(options.clock.clone())),
-            port: Port::new(&options.link, options.gid),
+            port: Port::new(&options),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
             objects: Objects::default(),
@@ -96,15 +96,17 @@ impl SoftDevice {
     /// Moves a virtual clock to `now` and fires the timers that are due by then; on a real clock
     /// only the latter.
     pub fn advance(&self, now: Duration) {
+        // What is on its way in a network in memory arrives before.
+        self.core.pump();
         self.core.options.clock.advance_to(now);
-        self.core.timers.fire(now);
+        self.core.fire(now);
         self.core.pump();
     }
 
     /// When the next of its timers is due; `None` if no work waits for the time. What a program
     /// that moves a virtual clock moves it to, so that no step between is missed.
     pub fn next_timer(&self) -> Option<Duration> {
-        self.core.timers.next()
+        self.core.next_timer()
     }
 
     /// A descriptor that is readable while there are events on a channel, for programs that poll.

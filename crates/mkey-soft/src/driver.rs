@@ -203,14 +203,14 @@ impl Driver {
     fn work(&self) {
         let cores = self.living();
         for _ in 0..ROUNDS {
-            if !cores.iter().fold(false, |any, core| core.turn() || any) {
+            if cores.iter().filter(|core| core.turn()).count() == 0 {
                 break;
             }
         }
         for core in &cores {
             let now = core.timers.now();
-            if core.timers.next().is_some_and(|next| next <= now) {
-                core.timers.fire(now);
+            if core.next_timer().is_some_and(|next| next <= now) {
+                core.fire(now);
             }
         }
     }
@@ -237,7 +237,7 @@ impl Driver {
 
     fn earliest(&self, most: Option<Duration>) -> Option<Duration> {
         let left = |core: Arc<Core>| {
-            let next = core.timers.next()?;
+            let next = core.next_timer()?;
             Some(next.saturating_sub(core.timers.now()).max(PATIENCE))
         };
         self.living().into_iter().filter_map(left).chain(most).min()
@@ -276,9 +276,10 @@ impl Driver {
         }
     }
 
-    /// Has peers ring when they have sent something; whether something is there already.
+    /// Has peers ring when they have sent something; whether something is there already, and some
+    /// do not.
     fn hang_bells(&self) -> bool {
-        self.living().iter().fold(false, |any, core| core.hang_bells() || any)
+        self.living().iter().any(|core| core.hang_bells())
     }
 
     fn take_bells_down(&self) {

@@ -54,5 +54,5 @@ mod xrc;
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use data_plane::{SoftCq, SoftQp, SoftSrq};
 pub use device::SoftDevice;
-pub use link::VirtualNetwork;
+pub use link::{Capture, Direction, Faults, FaultsError, VirtualNetwork};
 pub use options::{Link, PinMode, SoftOptions, Stale, gid_of};

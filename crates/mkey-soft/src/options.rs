@@ -1,7 +1,7 @@
 //! How a software RNIC is opened.
 
 use crate::clock::{Clock, RealClock};
-use crate::link::VirtualNetwork;
+use crate::link::{Capture, Faults, VirtualNetwork};
 use mkey_core::device::{Gid, RefusalReport};
 use mkey_os::accounting::Accountant;
 pub use mkey_os::pin::PinMode;
@@ -46,6 +46,10 @@ pub struct SoftOptions {
     pub gid: Gid,
     /// How queue pairs of other processes are reached.
     pub link: Link,
+    /// What befalls packets on their way.
+    pub faults: Option<Faults>,
+    /// Who is shown the packets.
+    pub capture: Option<Arc<dyn Capture>>,
     /// How pages are pinned.
     pub pin: PinMode,
     /// What an access to detached pages meets.
@@ -86,6 +90,8 @@ impl Default for SoftOptions {
             name: "soft0".to_owned(),
             gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
             link: Link::default(),
+            faults: None,
+            capture: None,
             pin: PinMode::Kernel,
             stale: Stale::default(),
             watch: true,

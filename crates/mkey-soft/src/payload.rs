@@ -89,6 +89,11 @@ impl<'a> Room<'a> {
         Room { start: self.start, len: self.len, of: PhantomData }
     }
 
+    /// What is in it.
+    pub(crate) fn bytes(&self) -> Bytes<'_> {
+        Bytes { start: self.start, len: self.len, of: PhantomData }
+    }
+
     /// The first `most` bytes, or all if there are fewer, and the rest.
     #[inline]
     pub(crate) fn split(self, most: usize) -> (Self, Self) {

@@ -63,5 +63,11 @@ fn write(
     let mut icrc = Icrc::new(&headers, bth);
     icrc.update(rest);
     *checksum = icrc.finish().to_le_bytes();
+    if let Some(bit) = packet.damage {
+        let at = bit as usize % (8 * buffer.len().max(1));
+        if let Some(byte) = buffer.get_mut(at / 8) {
+            *byte ^= 1 << (at % 8);
+        }
+    }
     Some(())
 }

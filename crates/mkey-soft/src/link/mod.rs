@@ -4,11 +4,15 @@
 //! business of [`crate::protocol`], what is done with them that of the queue pairs. Packets may be
 //! lost, doubled and reordered: reliable connections mend that, others do not.
 
+mod capture;
 mod datagram;
+mod faults;
 mod port;
 mod shm;
 mod virtual_network;
 
+pub use capture::{Capture, Direction};
+pub use faults::{Faults, FaultsError};
 pub(crate) use port::Port;
 pub use virtual_network::VirtualNetwork;
 
@@ -72,6 +76,8 @@ pub(crate) struct Outbound {
     /// Bytes of payload.
     pub(crate) length: usize,
     pub(crate) envelope: Envelope,
+    /// The bit that is turned over on the way, modulo the bits of the packet.
+    pub(crate) damage: Option<u32>,
 }
 
 /// What is said about a packet around it.

@@ -1,16 +1,19 @@
 //! A device's side of its link: handing packets to queue pairs, and queue pairs that wait for room.
 
+use super::capture::{self, Tapped};
+use super::faults::Weather;
 use super::shm::{BLOCK_BITS, Endpoint};
-use super::{Inbound, Link, Path, VirtualNetwork};
+use super::{Capture, Inbound, Link, Path, VirtualNetwork};
 use crate::core::{Core, find_qp, generation, with_executor};
 use crate::driver::Driver;
-use crate::options;
+use crate::options::{self, SoftOptions};
 use crate::qp::{After, Qp, Todo};
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_core::engine::Executor;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 /// Membership in a partition is bit 15 of its key; there is only the default partition.
 const PARTITION: u16 = 0x7fff;
@@ -25,6 +28,8 @@ pub(crate) struct Port {
     /// Whether packets may come at all.
     active: AtomicBool,
     driver: OnceLock<&'static Driver>,
+    weather: Option<Arc<Weather>>,
+    capture: Option<Arc<dyn Capture>>,
     blocked: Mutex<Vec<Weak<Qp>>>,
     any_blocked: AtomicBool,
     /// A forked child has no link by its parent's devices.
@@ -41,20 +46,24 @@ enum Kind {
 
 impl Port {
     /// The port of a device that is opened so; `None` if it has no link.
-    pub(crate) fn new(link: &options::Link, gid: Gid) -> Option<Self> {
-        let kind = match link {
+    pub(crate) fn new(options: &SoftOptions) -> Option<Self> {
+        let gid = options.gid;
+        let kind = match &options.link {
             options::Link::None => return None,
             options::Link::Virtual(network) => {
                 Kind::Virtual { network: network.clone(), link: network.attach(gid) }
             }
             options::Link::SharedMemory => Kind::Shared(OnceLock::new()),
         };
+        let weather = options.faults.map(|faults| Weather::new(faults, options.clock.clone()));
         let active = AtomicBool::new(matches!(kind, Kind::Virtual { .. }));
         Some(Self {
             gid,
             kind,
             active,
             driver: OnceLock::new(),
+            weather,
+            capture: options.capture.clone(),
             blocked: Mutex::default(),
             any_blocked: AtomicBool::new(false),
             born: generation(),
@@ -157,7 +166,29 @@ impl Port {
             self.activate(core);
         }
         let usable = self.is_active() && self.born == generation();
-        self.link().filter(|_| usable)?.path(gid, qp_num, lasting)
+        let path = self.link().filter(|_| usable)?.path(gid, qp_num, lasting)?;
+        Some(self.as_it_is(path, gid))
+    }
+
+    /// The same path with the faults that it is to have, and with whoever looks at it.
+    pub(crate) fn as_it_is(&self, mut path: Arc<dyn Path>, to: Gid) -> Arc<dyn Path> {
+        if let Some(capture) = &self.capture {
+            path = Arc::new(Tapped { capture: capture.clone(), path, from: self.gid, to });
+        }
+        match &self.weather {
+            Some(weather) => weather.over(path),
+            None => path,
+        }
+    }
+
+    /// When [`Port::release`] has something to do.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        self.weather.as_ref()?.next()
+    }
+
+    /// Sends what was kept until now, as its faults had it; whether there was any.
+    pub(crate) fn release(&self, now: Duration) -> bool {
+        self.weather.as_ref().is_some_and(|weather| weather.release(now))
     }
 
     /// Notes that a queue pair waits for room on a path.
@@ -169,14 +200,14 @@ impl Port {
     /// Takes in what has arrived, and sends what that makes possible, on the calling thread, which is
     /// the program's.
     #[cold]
-    pub(crate) fn drive(&self) {
+    pub(crate) fn drive(&self, core: &Core) {
         if self.born != generation() {
             return;
         }
         match (&self.kind, self.driver.get()) {
             (Kind::Virtual { network, .. }, _) => network.settle(),
             (_, driver) => {
-                let any = self.take_in(false);
+                let any = core.turn();
                 if let Some(driver) = driver {
                     driver.polled(any);
                 }
@@ -238,6 +269,9 @@ impl Touched {
             return;
         }
         let Some(qp) = find_qp(inbound.to, fields.dest_qp.get()) else { return };
+        if let Some(capture) = qp.core.port.as_ref().and_then(|port| port.capture.as_deref()) {
+            capture::show(capture, inbound);
+        }
         let mut after = After::default();
         let todo = qp.arrive(executor, inbound, &mut after);
         after.run();

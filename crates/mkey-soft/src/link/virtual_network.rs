@@ -58,7 +58,7 @@ impl VirtualNetwork {
         devices.retain(|device| device.strong_count() > 0);
         let all: Vec<_> = devices.iter().filter_map(Weak::upgrade).collect();
         drop(devices);
-        while all.iter().fold(false, |any, core| core.turn() || any) {}
+        while all.iter().any(|core| core.turn()) {}
         self.running.store(false, Ordering::Release);
     }
 }

@@ -124,6 +124,11 @@ impl Replies {
         self.0.pop_front();
     }
 
+    /// What is next is not said.
+    pub(super) fn drop_front(&mut self) {
+        self.0.pop_front();
+    }
+
     /// The READ that is next can not be gone on with: where it stands. Nothing else is replied.
     pub(super) fn break_off(&mut self) -> Option<Sequence> {
         let Some(Waiting::Read(read)) = self.0.front() else { return None };

@@ -289,6 +289,11 @@ impl Responder {
         }
     }
 
+    /// The READ whose bytes [`Responder::next`] wants sent is answered no further.
+    pub(crate) fn drop_read(&mut self) {
+        self.replies.drop_front();
+    }
+
     fn keep(&mut self, kept: Kept) {
         if self.kept.len() >= self.most_kept {
             self.kept.pop_front();

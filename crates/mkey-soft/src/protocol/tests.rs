@@ -493,12 +493,15 @@ fn carry_out(responder: &mut Responder, at: u32, request: &Request, payload: u64
     responder.answered(&fields(psn(at), true), request, payload, 256, answered);
 }
 
+/// Requests, each with the bytes of its payload.
+type Packets<'a> = &'a [(Request, u64)];
+
 /// R-RA-13, R-RA-14, R-ERR-04: lengths and the order of parts.
 #[test]
 fn r_ra_14_packets_that_do_not_fit_are_invalid() {
     let read = Request::Read(range(1));
     let flush = Request::AtomicWrite(range(8));
-    let bad: [(&[(Request, u64)], Request, u64); 13] = [
+    let bad: [(Packets<'_>, Request, u64); 13] = [
         (&[], send(true, false), 255),
         (&[], send(true, true), 257),
         (&[], send(false, false), 256),

@@ -40,7 +40,7 @@ impl Route {
     /// A packet without payload.
     pub(super) fn outbound(&self, body: Body, psn: Psn) -> Outbound {
         let repr = Repr { fields: fields(self.peer, psn), body };
-        Outbound { repr, length: 0, envelope: self.envelope }
+        Outbound { repr, length: 0, envelope: self.envelope, damage: None }
     }
 }
 

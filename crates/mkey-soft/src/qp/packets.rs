@@ -113,8 +113,10 @@ impl Qp {
 
     /// Does what packets made possible or necessary.
     pub(crate) fn go_on(&self, executor: &mut Executor, todo: Todo, after: &mut After) {
-        if todo.replies {
-            self.reply(executor, after);
+        if todo.replies
+            && let Some(listening) = &mut *lock(&self.listening)
+        {
+            self.reply(listening, executor, after);
         }
         if todo.sends {
             let now = self.core.timers.now();
@@ -147,8 +149,11 @@ impl Qp {
             self.core.events.push(AsyncEvent::CommEst(self.handle));
         }
         if listening.back.is_none() {
-            listening.back =
-                (inbound.back)().map(|path| self.route(path, listening.peer.1, &inbound.envelope));
+            let back = self.core.port.as_ref().zip((inbound.back)());
+            listening.back = back.map(|(port, path)| {
+                let path = port.as_it_is(path, inbound.from);
+                self.route(path, listening.peer.1, &inbound.envelope)
+            });
         }
         let (through, mtu) =
             (self.gate.connection(view.epoch()), inbound.mtu.unwrap_or(listening.mtu));
@@ -190,6 +195,10 @@ impl Qp {
             Admit::Whole => self.carry_out_whole(executor, through, request, after),
         };
         listening.machine.answered(fields, request, length, mtu, answered);
+        if let request::Request::Read(_) = request {
+            // Now, as far as there is room: what is asked next may change what was read.
+            self.reply(listening, executor, after);
+        }
         Todo::REPLY
     }
 
@@ -296,11 +305,8 @@ impl Qp {
     }
 
     /// Sends what the responder has to say, as far as there is room for it.
-    fn reply(&self, executor: &mut Executor, after: &mut After) {
-        let mut listening = lock(&self.listening);
-        let Some(Listening { machine, back: Some(back), .. }) = listening.as_deref_mut() else {
-            return;
-        };
+    fn reply(&self, listening: &mut Listening, executor: &mut Executor, after: &mut After) {
+        let Listening { machine, back: Some(back), .. } = listening else { return };
         while let Some(reply) = machine.next() {
             let mut outbound = back.outbound(Body::RcResponse(reply.response), reply.psn);
             outbound.length = reply.bytes.map_or(0, |bytes| bytes.length as usize);
@@ -321,8 +327,8 @@ impl Qp {
                     self.no_reading(u64::from(bytes.length), remote(&bytes), refusal, after);
                     machine.refuse_read(NakCode::RemoteAccess);
                 }
-                // The queue pair has ended.
-                (Err(Unsent::Unfilled), _) => break,
+                // The queue pair has ended, but how it did is to be told still.
+                (Err(Unsent::Unfilled), _) => machine.drop_read(),
             }
         }
         back.path.flush();

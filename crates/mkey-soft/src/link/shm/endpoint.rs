@@ -99,7 +99,8 @@ impl Endpoint {
     /// A number of this process: which, `counter` tells. After so many `tries` that met numbers in
     /// use, one of another block.
     pub(crate) fn number(&self, counter: u32, tries: u32) -> Option<u32> {
-        let number = |block: &Block| block.number() << BLOCK_BITS | counter % (1 << BLOCK_BITS);
+        let within = counter % (1 << BLOCK_BITS);
+        let number = |block: &Block| (block.number() << BLOCK_BITS) + within;
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
         let count = blocks.len() as u32;
         if tries >> BLOCK_BITS < count {
@@ -203,7 +204,7 @@ impl Link for Endpoint {
         let known = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             // The numbers of a process that has ended may be another one's by now.
-            let lives = |pair: &&Arc<Pair>| !pair.is_dead() && !(lasting && pair.has_hung_up());
+            let lives = |pair: &&Arc<Pair>| !(pair.is_dead() || lasting && pair.has_hung_up());
             known.get(&(gid, qp_num >> BLOCK_BITS)).filter(lives).cloned()
         };
         match known {
@@ -228,7 +229,7 @@ impl Link for Endpoint {
 
     fn hang_bells(&self) -> bool {
         let Some(pairs) = self.pairs(true) else { return false };
-        pairs.iter().fold(false, |any, pair| pair.hang_bell() || any)
+        pairs.iter().any(|pair| pair.hang_bell())
     }
 
     fn take_bells_down(&self) {

@@ -192,6 +192,10 @@ impl Path for Pair {
         if self.is_dead() || self.born != generation() {
             return Ok(());
         }
+        // There is no ICRC that could tell that it is damaged, so it goes no further.
+        if packet.damage.is_some() {
+            return Ok(());
+        }
         let mut writing = lock(&self.writing);
         let length = record::length(packet);
         if matches!(writing.room(length), Ok(None)) {

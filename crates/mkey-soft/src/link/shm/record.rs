@@ -80,7 +80,8 @@ mod tests {
         let fields = Fields::new(Qpn::wrapping(0x1234), Psn::wrapping(7));
         let envelope =
             Envelope { traffic_class: 3, hop_limit: 64, source_port: 0xc123, connection: Some(9) };
-        Outbound { repr: Repr { fields, body: Body::RcRequest(request) }, length, envelope }
+        let repr = Repr { fields, body: Body::RcRequest(request) };
+        Outbound { repr, length, envelope, damage: None }
     }
 
     #[test]

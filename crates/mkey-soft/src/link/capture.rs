@@ -1,0 +1,89 @@
+//! A look at the packets of a link.
+
+use super::datagram::{around, emit};
+use super::{Fill, Inbound, Outbound, Path, Unsent};
+use crate::payload::{Bytes, Room};
+use mkey_core::device::Gid;
+use std::fmt;
+use std::sync::Arc;
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The device has sent it.
+    Sent,
+    /// The device has received it.
+    Received,
+}
+
+/// Is shown each packet that a device sends or receives by its link, whichever link that is, as the
+/// bytes of an IP packet: its header, that of UDP, and the RoCEv2 packet with its ICRC. What is
+/// executed inline is no packet.
+pub trait Capture: Send + Sync + fmt::Debug {
+    /// A packet. It is sent, or worked on, when this returns.
+    fn packet(&self, direction: Direction, packet: &[u8]);
+}
+
+/// Shows a received packet.
+pub(super) fn show(capture: &dyn Capture, inbound: &Inbound<'_>) {
+    let packet = Outbound {
+        repr: inbound.repr,
+        length: inbound.payload.len(),
+        envelope: inbound.envelope,
+        damage: None,
+    };
+    let payload = inbound.payload;
+    let frame = frame(&packet, inbound.from, inbound.to, payload);
+    if let Some(frame) = frame {
+        capture.packet(Direction::Received, &frame);
+    }
+}
+
+/// A path that shows what is sent by it.
+#[derive(Debug)]
+pub(super) struct Tapped {
+    pub(super) capture: Arc<dyn Capture>,
+    pub(super) path: Arc<dyn Path>,
+    pub(super) from: Gid,
+    pub(super) to: Gid,
+}
+
+impl Path for Tapped {
+    fn mtu(&self) -> Option<u32> {
+        self.path.mtu()
+    }
+
+    fn window(&self) -> u32 {
+        self.path.window()
+    }
+
+    fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
+        let mut payload = Vec::new();
+        self.path.send(packet, &mut |mut room| {
+            let filled = fill(room.again());
+            payload = room.bytes().to_vec();
+            filled
+        })?;
+        if let Some(frame) = frame(packet, self.from, self.to, Bytes::of(&payload)) {
+            self.capture.packet(Direction::Sent, &frame);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) {
+        self.path.flush();
+    }
+}
+
+/// The packet with all that is around it.
+fn frame(packet: &Outbound, from: Gid, to: Gid, payload: Bytes<'_>) -> Option<Vec<u8>> {
+    let around = around(from, to, &packet.envelope)?;
+    let headers = around.headers(packet.repr.buffer_len(packet.length)).ok()?;
+    let mut frame = [headers.ip_bytes(), headers.udp()].concat();
+    let fill = &mut |mut room: Room<'_>| {
+        room.put(payload);
+        true
+    };
+    emit(packet, &around, fill, &mut frame).ok()?;
+    Some(frame)
+}
