@@ -195,6 +195,8 @@ pub struct Capabilities {
     /// Type 2B (never 2A at the same time, R-MW-33).
     pub window2: bool,
     pub atomics: bool,
+    /// Atomic writes of 8 bytes.
+    pub atomic_write: bool,
     pub zero_based: bool,
     pub null_mr: bool,
     pub rereg: bool,

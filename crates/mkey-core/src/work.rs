@@ -83,6 +83,8 @@ pub enum SendOp<'a> {
     Write(RemoteAddr),
     /// RDMA WRITE with immediate data.
     WriteImm(RemoteAddr, u32),
+    /// RDMA WRITE of 8 bytes that are never seen in part; the address is a multiple of 8 (RC only).
+    AtomicWrite(RemoteAddr),
     /// RDMA READ.
     Read(RemoteAddr),
     /// 8 bytes: add, return what was there.
@@ -118,6 +120,7 @@ impl SendOp<'_> {
         match self {
             Self::Send | Self::SendImm(_) | Self::SendInv(_) => WcOpcode::Send,
             Self::Write(_) | Self::WriteImm(..) => WcOpcode::RdmaWrite,
+            Self::AtomicWrite(_) => WcOpcode::AtomicWrite,
             Self::Read(_) => WcOpcode::RdmaRead,
             Self::FetchAdd { .. } => WcOpcode::FetchAdd,
             Self::CompareSwap { .. } => WcOpcode::CompSwap,

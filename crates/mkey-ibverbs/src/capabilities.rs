@@ -38,6 +38,8 @@ pub(crate) fn capabilities(
         window1: tried.window1.or_says(says(IBV_DEVICE_MEM_WINDOW)),
         window2: tried.window2.or_says(says(IBV_DEVICE_MEM_WINDOW_TYPE_2B))
             && says(IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        // Not offered here.
+        atomic_write: false,
         atomics: plain.atomic_cap != IBV_ATOMIC_NONE,
         // Only memory that begins at a page is taken so, which is less than what this means.
         zero_based: false,

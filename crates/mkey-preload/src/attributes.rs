@@ -11,6 +11,8 @@ use std::ffi::{c_char, c_int};
 const VENDOR: u32 = 0x6d6b;
 /// Longest message.
 const MAX_MESSAGE: u32 = 1 << 31;
+/// `IBV_DEVICE_ATOMIC_WRITE`, which headers of before do not have.
+const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 /// Times of completions are in nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
 
@@ -83,8 +85,9 @@ pub(crate) fn device_ex(
     let caps = open.device.capabilities();
     let zero: ibv_device_attr_ex = bytemuck::Zeroable::zeroed();
     let orig_attr = device(open);
+    let more = if caps.atomic_write { DEVICE_ATOMIC_WRITE } else { 0 };
     Ok(ibv_device_attr_ex {
-        device_cap_flags_ex: u64::from(orig_attr.device_cap_flags),
+        device_cap_flags_ex: u64::from(orig_attr.device_cap_flags) | more,
         orig_attr,
         odp_caps: odp(&caps.odp),
         completion_timestamp_mask: u64::MAX,

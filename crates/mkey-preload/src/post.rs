@@ -233,6 +233,7 @@ unsafe fn read<'a>(own: &Qp, request: &'a ibv_send_wr) -> Verb<SendWr<'a>> {
             IBV_WR_SEND_WITH_INV => SendOp::SendInv(Rkey(Key(request.imm_data))),
             IBV_WR_RDMA_WRITE => SendOp::Write(remote),
             IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm(remote, u32::from_be(request.imm_data)),
+            IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite(remote),
             IBV_WR_RDMA_READ => SendOp::Read(remote),
             IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 SendOp::FetchAdd { remote: word, add: atomic.compare_add }

@@ -32,6 +32,7 @@ pub(crate) fn offered(kind: QpKind) -> u64 {
                 | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
                 | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
                 | IBV_QP_EX_WITH_SEND_WITH_INV
+                | IBV_QP_EX_WITH_ATOMIC_WRITE
         }
     }
 }
@@ -271,8 +272,26 @@ operations! {
     send_imm(imm: be32) IBV_QP_EX_WITH_SEND_WITH_IMM => Ok(SendOp::SendImm(u32::from_be(imm)));
     send_inv(rkey: u32) IBV_QP_EX_WITH_SEND_WITH_INV => Ok(SendOp::SendInv(Rkey(Key(rkey))));
     send_tso(_header: *mut c_void, _size: u16, _mss: u16) IBV_QP_EX_WITH_TSO => Err(EOPNOTSUPP);
-    atomic_write(_rkey: u32, _address: u64, _value: *const c_void) IBV_QP_EX_WITH_ATOMIC_WRITE
-        => Err(EOPNOTSUPP);
+}
+
+unsafe extern "C" fn atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    address: u64,
+    value: *const c_void,
+) {
+    // SAFETY: called between `wr_start` and the end, with 8 bytes of the program's.
+    unsafe {
+        begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, || Ok(SendOp::AtomicWrite(remote(rkey, address))));
+        last(qp, |_, list, request| {
+            let start = list.bytes.len();
+            list.bytes.resize(start + 8, 0);
+            let place = list.bytes.get_mut(start..).unwrap_or_default();
+            crate::copy::from_program(place, value.cast())?;
+            request.data = Data::Bytes(start..list.bytes.len());
+            Ok(())
+        });
+    }
 }
 
 unsafe extern "C" fn bind_mw(

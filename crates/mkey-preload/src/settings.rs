@@ -1,6 +1,6 @@
 //! What `mkey run` asks for, by the environment.
 
-use mkey_soft::{PinMode, SoftOptions, Stale};
+use mkey_soft::{Link, PinMode, SoftOptions, Stale};
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
@@ -66,6 +66,7 @@ impl Settings {
     /// How a device is opened.
     pub(crate) fn options(&self, name: &str) -> SoftOptions {
         SoftOptions {
+            link: Link::SharedMemory,
             pin: self.pin,
             stale: self.stale,
             on_refusal: self.reports().then_some(crate::report::refused),

@@ -25,7 +25,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 /// The inside of a device.
@@ -258,11 +258,31 @@ fn enter() -> Executor {
 
 /// The queue pairs of the process by port and number: how a requester finds its responder. `None`:
 /// the number is taken, the queue pair is not there yet.
-type Registry = RwLock<HashMap<(Gid, u32), Option<Weak<Qp>>>>;
+type Registry = RwLock<Known>;
+type Known = HashMap<(Gid, u32), Option<Weak<Qp>>>;
 
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(Registry::default)
+    REGISTRY.get_or_init(|| {
+        // A child has devices of its own, and nobody there would ever unlock it.
+        mkey_os::fork::around(hold_registry, let_go_of_registry);
+        Registry::default()
+    })
+}
+
+thread_local! {
+    /// Of a thread that forks.
+    static HELD: RefCell<Option<RwLockWriteGuard<'static, Known>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn hold_registry() {
+    let held = registry().write().unwrap_or_else(PoisonError::into_inner);
+    // Fails if the thread is ending: a child of that is not so safe.
+    let _ = HELD.try_with(|place| place.replace(Some(held)));
+}
+
+extern "C" fn let_go_of_registry() {
+    let _ = HELD.try_with(|place| place.take());
 }
 
 /// The queue pair with this number at this port.

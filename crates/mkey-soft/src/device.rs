@@ -296,6 +296,7 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         window1: true,
         window2: true,
         atomics: true,
+        atomic_write: true,
         zero_based: true,
         null_mr: true,
         rereg: true,

@@ -77,6 +77,7 @@ impl Fake {
             max_fast_mr_entries: 1,
             window1: false,
             window2: true,
+            atomic_write: false,
             atomics: false,
             zero_based: false,
             null_mr: false,

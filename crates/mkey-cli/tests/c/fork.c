@@ -14,13 +14,15 @@ static void *busy(void *unused)
 	(void)unused;
 	connect_to(one, two->qp_num);
 	connect_to(two, one->qp_num);
-	while (!stop) {
+	for (int round = 0; !stop; round++) {
+		struct ibv_qp *more = round % 4 ? NULL : make_qp(pd, cq);
 		struct ibv_mr *mr = ibv_reg_mr(pd, mine, 8192, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 
 		CHECK(mr);
 		CHECK(write_to(one, mr, 64, (uintptr_t)mine + 4096, mr->rkey) == 0);
 		CHECK(polled(cq) == IBV_WC_SUCCESS);
 		CHECK(ibv_dereg_mr(mr) == 0);
+		CHECK(!more || ibv_destroy_qp(more) == 0);
 	}
 	return NULL;
 }

@@ -241,6 +241,11 @@ impl Qp {
         }
         let ask = match wr.op {
             SendOp::Write(remote) => Ask::Write { remote, imm: None },
+            // 8 aligned bytes are copied as one word.
+            SendOp::AtomicWrite(remote) => match atomic_write_fits(wr, remote) {
+                Ok(()) => Ask::Write { remote, imm: None },
+                Err(status) => return Outcome::Failed { status, vendor_err: 0 },
+            },
             SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
             SendOp::SendImm(imm) => Ask::Send { imm: Some(imm), invalidate: None },
             SendOp::SendInv(key) => Ask::Send { imm: None, invalidate: Some(key.0) },
@@ -436,13 +441,29 @@ pub(super) fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
+/// What an atomic write must be.
+fn atomic_write_fits(wr: &SendWr<'_>, remote: RemoteAddr) -> Result<(), WcStatus> {
+    let length = match wr.payload {
+        Payload::Inline(bytes) => bytes.len() as u64,
+        Payload::Sges(sges) => total(sges),
+    };
+    match (length, remote.address.0 % 8) {
+        (8, 0) => Ok(()),
+        (8, _) => Err(WcStatus::RemInvReqErr),
+        _ => Err(WcStatus::LocLenErr),
+    }
+}
+
 pub(super) fn sends_bytes(op: &SendOp<'_>) -> bool {
     !matches!(op, SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
 }
 
 fn remote(op: &SendOp<'_>) -> Option<RemoteAddr> {
     match *op {
-        SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => Some(remote),
+        SendOp::Write(remote)
+        | SendOp::WriteImm(remote, _)
+        | SendOp::AtomicWrite(remote)
+        | SendOp::Read(remote) => Some(remote),
         SendOp::FetchAdd { remote, .. } | SendOp::CompareSwap { remote, .. } => Some(remote),
         _ => None,
     }

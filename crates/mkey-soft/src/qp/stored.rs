@@ -30,6 +30,7 @@ impl Stored {
             SendOp::SendInv(key) => SendOp::SendInv(key),
             SendOp::Write(remote) => SendOp::Write(remote),
             SendOp::WriteImm(remote, imm) => SendOp::WriteImm(remote, imm),
+            SendOp::AtomicWrite(remote) => SendOp::AtomicWrite(remote),
             SendOp::Read(remote) => SendOp::Read(remote),
             SendOp::FetchAdd { remote, add } => SendOp::FetchAdd { remote, add },
             SendOp::CompareSwap { remote, compare, swap } => {
