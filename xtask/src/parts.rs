@@ -145,7 +145,8 @@ pub const PARTS: &[Part] = &[
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
     // Tests compile against them and run them; where they cannot be had, those tests say so.
-    if let Err(error) = packages::get(&[packages::HEADERS, packages::CAPTURES, packages::PROGRAMS]) {
+    if let Err(error) = packages::get(&[packages::HEADERS, packages::CAPTURES, packages::PROGRAMS])
+    {
         println!("{error:#}");
     }
     let mut command = workspace.cargo();
