@@ -82,10 +82,10 @@ pub fn version(release: &str) -> Option<Version> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-const EVERY: Range<Version> = (0, 0)..(u32::MAX, 0);
+pub(crate) const EVERY: Range<Version> = (0, 0)..(u32::MAX, 0);
 /// Before soft-RoCE had on-demand paging.
-const OLD: Range<Version> = (0, 0)..(6, 15);
-const NEW: Range<Version> = (6, 15)..(u32::MAX, 0);
+pub(crate) const OLD: Range<Version> = (0, 0)..(6, 15);
+pub(crate) const NEW: Range<Version> = (6, 15)..(u32::MAX, 0);
 
 /// Soft-RoCE (rxe) and its library.
 pub const RXE: &[Deviation] = &[
