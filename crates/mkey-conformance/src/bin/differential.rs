@@ -55,16 +55,22 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let same = if arguments.page || arguments.device == "soft" {
-        run(&arguments, &[], || (Soft::with_seed(1), Soft::with_seed(2)), |campaign, tally| {
-            page(&arguments, campaign, tally)
-        })
+        run(
+            &arguments,
+            &[],
+            || (Soft::with_seed(1), Soft::with_seed(2)),
+            |campaign, tally| page(&arguments, campaign, tally),
+        )
     } else {
         let device = Ibverbs::new(&arguments.device);
         let (driver, kernel) = (device.driver(), device.kernel());
         let table = deviations::of(driver, &kernel);
-        run(&arguments, &table, || (Soft::new(), device.clone()), |_, tally| {
-            shown(&arguments, &Record::of(driver, &kernel, &table, tally))
-        })
+        run(
+            &arguments,
+            &table,
+            || (Soft::new(), device.clone()),
+            |_, tally| shown(&arguments, &Record::of(driver, &kernel, &table, tally)),
+        )
     };
     match same {
         Ok(true) => ExitCode::SUCCESS,

@@ -164,7 +164,7 @@ impl Generator {
         }
         let fits = |slot: &u8| {
             let region = self.regions.get(usize::from(*slot)).copied().flatten();
-            slot % 4 != 0 && region.is_some() == there
+            !slot.is_multiple_of(4) && region.is_some() == there
         };
         let fits: Vec<_> = (0..REGIONS as u8).filter(fits).collect();
         match self.pick(&fits).filter(|_| self.chance(90)) {
@@ -348,9 +348,7 @@ impl Generator {
         let sends = waiting > 0 || self.slip();
         let length = self.length();
         let op = match self.rng.u8(..100) {
-            0..12 if sends && self.has_bound(peer) => {
-                Op::SendInv(self.invalid(peer), self.key())
-            }
+            0..12 if sends && self.has_bound(peer) => Op::SendInv(self.invalid(peer), self.key()),
             0..24 if sends => Op::Send,
             24..29 if sends => Op::SendImm(self.rng.u32(..)),
             29..30 if sends && self.slip() => Op::SendInv(self.invalid(peer), self.key()),

@@ -165,18 +165,8 @@ impl<'m, S: Subject> Run<'m, S> {
         let displaced = Default::default();
         let done = Default::default();
         let next = 1;
-        let mut run = Self {
-            machine,
-            patience,
-            pds,
-            halves,
-            regions,
-            windows,
-            stale,
-            displaced,
-            next,
-            done,
-        };
+        let mut run =
+            Self { machine, patience, pds, halves, regions, windows, stale, displaced, next, done };
         run.connect();
         Ok(run)
     }

@@ -112,7 +112,7 @@ fn r_err_03_violation_told_by_a_receive_is_no_event<S: Subject>(s: &S) {
     p.a.run(WriteImm(target.remote(993), 7), &[own.sge(0, 8)]).is(RemAccessErr);
     let received = p.b.received();
     assert_eq!(received.wr_id, first);
-    received.is_any(&[LocAccessErr, LocProtErr]);
+    received.one_of(&[LocAccessErr, LocProtErr]);
     assert_eq!(p.b.received().is(WrFlushErr).wr_id, second);
     p.b.quiet();
     p.b.is_in(QpState::Err);
