@@ -120,7 +120,7 @@ mod tests {
             })
         };
         let mut shrunk = 0;
-        for seed in 0..200 {
+        for seed in 0..1000 {
             let program = generate::program(seed, Offer::all());
             if !shows(&program) {
                 continue;
