@@ -321,10 +321,10 @@ fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
     // SAFETY: the handler touches an atomic only.
     unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
     // Nearly always the signal comes in the middle of a copy.
-    let told = (0..20).any(|_| {
+    let told = (0..50).any(|_| {
         let (a, b) = pair(QpKind::Rc);
         let [own, target] = [&a, &b].map(|side| Buffer::new(&side.device, side.pd, 64 << 10, ALL));
-        let thread = AtomicU64::new(0);
+        let (thread, posted) = (AtomicU64::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // SAFETY: no more than asks who this is.
@@ -334,9 +334,11 @@ fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
                     if a.done().is_empty() {
                         break;
                     }
+                    posted.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            while thread.load(Ordering::SeqCst) == 0 {
+            // The first WRITEs spend their time elsewhere.
+            while posted.load(Ordering::SeqCst) < 100 {
                 std::thread::yield_now();
             }
             // SAFETY: the thread lives on until the queue pair has ended.
