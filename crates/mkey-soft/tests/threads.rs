@@ -320,8 +320,8 @@ fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
     let handler = stop as extern "C" fn(i32);
     // SAFETY: the handler touches an atomic only.
     unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
-    // Nearly always the signal comes in the middle of a copy.
-    let told = (0..50).any(|_| {
+    // Soon the signal comes in the middle of a copy.
+    let told = (0..50).any(|round| {
         let (a, b) = pair(QpKind::Rc);
         let [own, target] = [&a, &b].map(|side| Buffer::new(&side.device, side.pd, 64 << 10, ALL));
         let (thread, posted) = (AtomicU64::new(0), AtomicU32::new(0));
@@ -337,9 +337,13 @@ fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
                     posted.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            // The first WRITEs spend their time elsewhere.
+            // Not always at the same place of a WRITE, nor in the first ones, which spend their
+            // time elsewhere.
             while posted.load(Ordering::SeqCst) < 100 {
                 std::thread::yield_now();
+            }
+            for _ in 0..round * 20 {
+                std::hint::spin_loop();
             }
             // SAFETY: the thread lives on until the queue pair has ended.
             let sent = unsafe { libc::pthread_kill(thread.load(Ordering::SeqCst), libc::SIGUSR2) };
