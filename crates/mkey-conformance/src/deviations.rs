@@ -82,10 +82,10 @@ pub fn version(release: &str) -> Option<Version> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-const EVERY: Range<Version> = (0, 0)..(u32::MAX, 0);
+pub(crate) const EVERY: Range<Version> = (0, 0)..(u32::MAX, 0);
 /// Before soft-RoCE had on-demand paging.
-const OLD: Range<Version> = (0, 0)..(6, 15);
-const NEW: Range<Version> = (6, 15)..(u32::MAX, 0);
+pub(crate) const OLD: Range<Version> = (0, 0)..(6, 15);
+pub(crate) const NEW: Range<Version> = (6, 15)..(u32::MAX, 0);
 
 /// Soft-RoCE (rxe) and its library.
 pub const RXE: &[Deviation] = &[
@@ -100,7 +100,7 @@ pub const RXE: &[Deviation] = &[
     Deviation {
         of: &["R-REG-19"],
         kernels: OLD,
-        effect: Effect::Fails,
+        effect: Effect::ByChance,
         does: "the refusal of a READ that has begun names its first packet, which the requester \
                takes for an old answer: it hears nothing, and retries are exceeded",
         source: "rxe_resp.c, acknowledge; rxe_comp.c, check_psn",

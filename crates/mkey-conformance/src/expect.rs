@@ -21,7 +21,7 @@ pub trait Expect {
     fn is(self, status: WcStatus) -> Completion;
     /// Fails unless the status is one of `statuses`.
     #[track_caller]
-    fn is_any(self, statuses: &[WcStatus]) -> Completion;
+    fn one_of(self, statuses: &[WcStatus]) -> Completion;
     /// Fails unless the work request succeeded.
     #[track_caller]
     fn ok(self) -> Completion;
@@ -30,11 +30,11 @@ pub trait Expect {
 impl Expect for Completion {
     #[track_caller]
     fn is(self, status: WcStatus) -> Completion {
-        self.is_any(&[status])
+        self.one_of(&[status])
     }
 
     #[track_caller]
-    fn is_any(self, statuses: &[WcStatus]) -> Completion {
+    fn one_of(self, statuses: &[WcStatus]) -> Completion {
         let right = |&status: &WcStatus| self.status == status || known_for(self.status, status);
         assert!(statuses.iter().any(right), "{self:?}, which has to be {statuses:?}");
         self

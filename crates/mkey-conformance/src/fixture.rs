@@ -27,9 +27,9 @@ pub const QKEY: u32 = 0x1111_1111;
 /// How far time goes on between two looks.
 const STEP: Duration = Duration::from_millis(1);
 /// How long is waited in a test that is known to fail.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_secs(1);
 /// How long nothing may happen where nothing may happen, in the device's own time.
-const QUIET: Duration = Duration::from_millis(20);
+const QUIET: Duration = Duration::from_millis(50);
 
 /// A kind of device under test.
 pub trait Subject: Sync + Sized {

@@ -1,8 +1,8 @@
 //! The same random programs over the software RNIC and over the kernel's own device.
 
 use mkey_conformance::differential::campaign::Campaign;
-use mkey_conformance::differential::deviations::{self, Linux, RXE};
-use mkey_conformance::differential::document;
+use mkey_conformance::differential::deviations;
+use mkey_conformance::differential::record::{self, Record};
 use mkey_conformance::ibverbs::Ibverbs;
 use mkey_conformance::soft::Soft;
 
@@ -16,26 +16,25 @@ fn the_kernels_device_shows_what_the_software_rnic_shows() {
     };
     let programs = number("MKEY_PROGRAMS", usual.programs);
     let campaign = Campaign { first: number("MKEY_SEED", usual.first), programs, ..usual };
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let (line, device) = (Linux::of(&release), "rxe0");
-    let table = deviations::of(RXE, line);
+    let device = Ibverbs::new("rxe0");
+    let (driver, kernel) = (device.driver(), device.kernel());
+    let table = deviations::of(driver, &kernel);
     let tally = campaign
-        .run(&table, || (Soft::new(), Ibverbs::new(device)), |_| ())
+        .run(&table, || (Soft::new(), device.clone()), |_| ())
         .unwrap_or_else(|found| panic!("{}", found.concat()));
-    let section = document::section(&Ibverbs::new(device).driver(), &release, &table, &tally);
-    println!("{section}");
-    assert_eq!(tally.programs, programs);
-    assert!(tally.whole * 3 > programs * 2, "only {} were compared whole", tally.whole);
-    assert!(tally.unsteady * 50 <= programs, "{} were not steady", tally.unsteady);
+    let seen = Record::of(driver, &kernel, &table, &tally);
+    println!("{seen:#?}");
+    assert_eq!(seen.programs, programs);
+    assert!(seen.whole * 3 > programs * 2, "only {} were compared whole", seen.whole);
+    assert!(seen.unsteady * 50 <= programs, "{} were not steady", seen.unsteady);
     if campaign != usual {
         return;
     }
-    for (at, deviation) in table.iter().enumerate() {
-        let met = tally.deviations.contains_key(&at);
-        assert!(met, "not met any more, so it is to go from the table: {deviation:?}");
+    for deviation in &table {
+        let (name, met) = (deviation.name(), seen.met.contains_key(&deviation.name()));
+        assert!(met, "not met any more, so it is to go from the table: {name}");
     }
-    let page = include_str!("../../../docs/differential.md");
-    let there = document::section_of(page, "rxe", line).unwrap_or_default();
-    let (made, there) = (document::without_numbers(&section), document::without_numbers(there));
-    assert_eq!(made, there, "docs/differential.md is old: tools/differential/document");
+    let (file, recorded) = record::find(driver, &kernel).expect("what is recorded");
+    let same = recorded.programs == programs && recorded.met.keys().eq(seen.met.keys());
+    assert!(same, "{file} is old, record anew (CONTRIBUTING.md): {recorded:#?}");
 }

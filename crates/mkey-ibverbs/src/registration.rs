@@ -274,12 +274,6 @@ impl Core {
             None => None,
             Some(pd) => Some(self.objects.pds.get(verb, pd.0).map_err(unchanged)?),
         };
-        if let Some(rights) = change.rights {
-            // What the kernel refuses so is refused as a command: the region stays (R-RRG-03).
-            rights
-                .validate()
-                .map_err(|reason| ReregError { error: fail(reason), state: ReregState::Refused })?;
-        }
         let mut flags = 0;
         if new_pd.is_some() {
             flags |= IBV_REREG_MR_CHANGE_PD;
@@ -298,6 +292,11 @@ impl Core {
             let reason = Reason::NotHere { operation: verb, on: "a fast-registration region" };
             return Err(unchanged(fail(reason)));
         };
+        if let Some(Err(reason)) = change.rights.map(Rights::validate) {
+            // What the kernel refuses so is refused as a command: the region stays (R-RRG-03).
+            self.objects.mrs.table.put(handle.0, mr);
+            return Err(ReregError { error: fail(reason), state: ReregState::Refused });
+        }
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let rereg = |pd: *mut ibv_pd| {
             // SAFETY: a live region that was taken out of the table, and a live domain or none; the

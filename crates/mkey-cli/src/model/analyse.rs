@@ -359,7 +359,7 @@ mod tests {
         assert!(near(added.fixed.value, 5000.0) && near(added.page.value, 200.0), "{added:?}");
         assert!(near(base.register.page.value, 70.0));
         let text = crate::model::text::model(&model);
-        assert!(text.contains("+ IOMMU map, by VFIO") && text.contains("200.0ns"), "{text}");
+        assert!(text.contains("+ IOMMU map, by VFIO") && text.contains("5.00us"), "{text}");
     }
 
     #[test]

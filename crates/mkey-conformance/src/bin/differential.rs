@@ -1,16 +1,17 @@
 //! Runs random programs of verbs over the software RNIC and over another device, and prints in
 //! what they differ, each difference with the smallest program that shows it.
 
+use anyhow::Context;
 use clap::Parser;
-use mkey_conformance::differential::campaign::{Campaign, Comparison};
-use mkey_conformance::differential::deviations::{self, Deviation, Linux, RXE};
+use mkey_conformance::differential::campaign::{Campaign, Comparison, Tally};
+use mkey_conformance::differential::deviations::{self, Deviation};
 use mkey_conformance::differential::program::Program;
+use mkey_conformance::differential::record::{self, Record};
 use mkey_conformance::differential::{document, generate};
 use mkey_conformance::fixture::Subject;
 use mkey_conformance::ibverbs::Ibverbs;
 use mkey_conformance::soft::Soft;
-use mkey_core::device::Device;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -40,15 +41,36 @@ struct Arguments {
     /// Print the first program instead, for --replay
     #[arg(long)]
     print: bool,
+    /// Record what is seen in a file of the folder here
+    #[arg(long)]
+    record: bool,
+    /// Run over two software RNICs and print the page, with what is recorded of other devices
+    #[arg(long)]
+    page: bool,
+    /// Put the page in its place
+    #[arg(long, requires = "page")]
+    write: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let same = if arguments.device == "soft" {
-        run(&arguments, &[], || (Soft::with_seed(1), Soft::with_seed(2)))
+    let same = if arguments.page || arguments.device == "soft" {
+        run(
+            &arguments,
+            &[],
+            || (Soft::with_seed(1), Soft::with_seed(2)),
+            |campaign, tally| page(&arguments, campaign, tally),
+        )
     } else {
-        let table = deviations::of(RXE, Linux::of(&release()));
-        run(&arguments, &table, || (Soft::new(), Ibverbs::new(&arguments.device)))
+        let device = Ibverbs::new(&arguments.device);
+        let (driver, kernel) = (device.driver(), device.kernel());
+        let table = deviations::of(driver, &kernel);
+        run(
+            &arguments,
+            &table,
+            || (Soft::new(), device.clone()),
+            |_, tally| shown(&arguments, &Record::of(driver, &kernel, &table, tally)),
+        )
     };
     match same {
         Ok(true) => ExitCode::SUCCESS,
@@ -60,15 +82,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
-}
-
-/// Whether no difference was found that is not known.
+/// Whether no difference was found that is not known. `done` is told what was seen.
 fn run<O: Subject, T: Subject>(
     arguments: &Arguments,
     table: &[Deviation],
     pair: impl Fn() -> (O, T) + Sync,
+    done: impl FnOnce(&Campaign, &Tally) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     if arguments.print || arguments.replay.is_some() {
         let (ours, theirs) = pair();
@@ -77,10 +96,8 @@ fn run<O: Subject, T: Subject>(
     let &Arguments { seed: first, programs, threads, most, .. } = arguments;
     let campaign = Campaign { first, programs, threads, most };
     let begin = |number: u64| {
-        if arguments.each {
+        if arguments.each || number.is_multiple_of(100) {
             eprintln!("program {number}");
-        } else if number.is_multiple_of(100) {
-            eprintln!("{} programs", number - first);
         }
     };
     match campaign.run(table, &pair, begin) {
@@ -88,16 +105,30 @@ fn run<O: Subject, T: Subject>(
             found.iter().for_each(|report| println!("{report}"));
             Ok(false)
         }
-        Ok(tally) if arguments.device == "soft" => {
-            print!("{}", document::front(&campaign, &tally));
-            Ok(true)
-        }
-        Ok(tally) => {
-            let driver = pair().1.open().0.capabilities().driver.clone();
-            print!("{}", document::section(&driver, &release(), table, &tally));
-            Ok(true)
-        }
+        Ok(tally) => done(&campaign, &tally).map(|()| true),
     }
+}
+
+/// What was seen over another device: told, or recorded.
+fn shown(arguments: &Arguments, record: &Record) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(record)? + "\n";
+    if !arguments.record {
+        print!("{json}");
+        return Ok(());
+    }
+    let (file, _) = record::find(&record.driver, &record.kernel).map_err(anyhow::Error::msg)?;
+    std::fs::write(file, json).context(file)
+}
+
+fn page(arguments: &Arguments, campaign: &Campaign, tally: &Tally) -> anyhow::Result<()> {
+    let recorded = record::recorded().map_err(anyhow::Error::msg)?;
+    let page = document::page(campaign, tally, &recorded);
+    if !arguments.write {
+        print!("{page}");
+        return Ok(());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/differential.md");
+    std::fs::write(&path, page).with_context(|| path.display().to_string())
 }
 
 /// One program: prints it, or replays one.

@@ -3,15 +3,17 @@
 use super::program::Kind;
 use super::trace::errno_name;
 use super::traits::Traits;
+use crate::deviations::{EVERY, NEW, OLD, Version, version};
 use mkey_core::error::errno::*;
 use mkey_core::status::WcStatus::{self, *};
-use std::fmt;
+use std::fmt::{self, Write};
+use std::ops::Range;
 
 /// A known difference.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Deviation {
-    /// On which kernels.
-    pub on: &'static [Linux],
+    /// Versions of the kernel whose driver does so.
+    pub kernels: Range<Version>,
     /// The rule that it is about, which the software RNIC keeps.
     pub rule: &'static str,
     /// What is seen: of any of these verbs or work requests...
@@ -27,15 +29,6 @@ pub struct Deviation {
     pub why: &'static str,
 }
 
-/// The lines of kernels that were looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Linux {
-    /// 6.1.
-    V6,
-    /// 6.18 and newer.
-    V7,
-}
-
 /// What is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -49,29 +42,33 @@ pub enum Seen {
     /// word of the reason.
     Untold(&'static [WcStatus]),
     /// Other bytes of memory, where one of these has failed.
-    Memory,
+    Placed,
+    /// Other bytes of memory, where one of these ended with this status and others are behind it.
+    Behind(WcStatus),
 }
 
-impl Linux {
-    /// The one that a release as `uname -r` has it belongs to, or is nearest to.
-    pub fn of(release: &str) -> Self {
-        let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
-        let version = (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(0));
-        if version < (6, 12) { Self::V6 } else { Self::V7 }
-    }
+/// The deviations of a driver in a kernel with this release, as `uname -r` has it.
+pub fn of(driver: &str, release: &str) -> Vec<Deviation> {
+    let table: &[Deviation] = if driver == "rxe" { RXE } else { &[] };
+    let kernel = version(release).unwrap_or_default();
+    table.iter().filter(|deviation| deviation.kernels.contains(&kernel)).cloned().collect()
+}
 
-    /// As headings have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::V6 => "Linux 6.1",
-            Self::V7 => "Linux 7",
+impl Deviation {
+    /// What it is about, in words.
+    pub fn about(&self) -> String {
+        let kinds: Vec<_> = self.of.iter().map(|kind| format!("{kind:?}")).collect();
+        let mut text = if self.of == SENDS { "all sends".to_owned() } else { kinds.join(", ") };
+        if !self.with.is_empty() {
+            let _ = write!(text, " {}", self.with);
         }
+        text
     }
-}
 
-/// The deviations of `table` that kernels of this line show.
-pub fn of(table: &[Deviation], line: Linux) -> Vec<Deviation> {
-    table.iter().copied().filter(|deviation| deviation.on.contains(&line)).collect()
+    /// A name of its own.
+    pub fn name(&self) -> String {
+        format!("{}, {}: {}", self.rule, self.about(), self.seen)
+    }
 }
 
 impl fmt::Display for Seen {
@@ -87,14 +84,13 @@ impl fmt::Display for Seen {
                 let words: Vec<_> = statuses.iter().map(ToString::to_string).collect();
                 write!(f, "{}; flushed, no reason told", words.join(", "))
             }
-            Self::Memory => f.write_str("an error, no byte placed; an error, bytes placed"),
+            Self::Placed => f.write_str("an error, no byte placed; an error, bytes placed"),
+            Self::Behind(status) => {
+                write!(f, "{status}, what is behind not done; {status}, and done")
+            }
         }
     }
 }
-
-const BOTH: &[Linux] = &[Linux::V6, Linux::V7];
-const ONLY_6: &[Linux] = &[Linux::V6];
-const ONLY_7: &[Linux] = &[Linux::V7];
 
 const NONE: Traits = Traits::empty();
 /// Messages whose bytes are read here.
@@ -116,7 +112,7 @@ const SENDS: &[Kind] = &[
 /// fits is taken.
 pub const RXE: &[Deviation] = &[
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-MW-23",
         of: &[Kind::Bind1, Kind::Bind2],
         with: Traits::NAMELESS,
@@ -125,7 +121,7 @@ pub const RXE: &[Deviation] = &[
         why: "refused at posting by `mkey-ibverbs`: there is no object to hand over",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-AT-02",
         of: &[Kind::Atomic],
         with: Traits::MISALIGNED,
@@ -134,7 +130,16 @@ pub const RXE: &[Deviation] = &[
         why: "refused at posting by the library (`validate_send_wr` of librxe)",
     },
     Deviation {
-        on: ONLY_6,
+        kernels: EVERY,
+        rule: "R-AT-04",
+        of: &[Kind::Atomic],
+        with: Traits::PARTS,
+        seen: Seen::Errno(EINVAL, 0),
+        parts: true,
+        why: "a landing of several entries is taken",
+    },
+    Deviation {
+        kernels: OLD,
         rule: "R-LOC-01",
         of: SOURCES,
         with: NONE,
@@ -143,7 +148,7 @@ pub const RXE: &[Deviation] = &[
         why: "only EFAULT makes a protection error, and `copy_data` answers EINVAL (`rxe_req.c`)",
     },
     Deviation {
-        on: ONLY_7,
+        kernels: NEW,
         rule: "R-LOC-14",
         of: SENDS,
         with: NONE,
@@ -153,7 +158,7 @@ pub const RXE: &[Deviation] = &[
               so that it is flushed, too (`rxe_requester`, `flush_send_queue`)",
     },
     Deviation {
-        on: ONLY_7,
+        kernels: NEW,
         rule: "R-LOC-14",
         of: SENDS,
         with: NONE,
@@ -162,7 +167,7 @@ pub const RXE: &[Deviation] = &[
         why: "the same for what is still under way when something behind it fails",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-LOC-06",
         of: &[Kind::Receive],
         with: NONE,
@@ -171,7 +176,7 @@ pub const RXE: &[Deviation] = &[
         why: "one status for whatever is wrong with a receive (`RESPST_ERR_MALFORMED_WQE`)",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-LOC-08",
         of: &[Kind::Receive],
         with: NONE,
@@ -180,7 +185,7 @@ pub const RXE: &[Deviation] = &[
         why: "that a receive is too short shows while data is copied, as EINVAL (`send_data_in`)",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-LOC-08",
         of: &[Kind::Send, Kind::SendInv],
         with: NONE,
@@ -189,7 +194,7 @@ pub const RXE: &[Deviation] = &[
         why: "the same, at the sender",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-RA-15",
         of: &[Kind::Receive],
         with: NONE,
@@ -198,7 +203,7 @@ pub const RXE: &[Deviation] = &[
         why: "the receive completes with what the sender is told (`do_class_ac_error`)",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-RA-15",
         of: &[Kind::Receive],
         with: NONE,
@@ -207,7 +212,7 @@ pub const RXE: &[Deviation] = &[
         why: "of several packets the last one takes the receive, and the first one fails",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-ORD-12",
         of: &[Kind::Receive],
         with: NONE,
@@ -217,7 +222,7 @@ pub const RXE: &[Deviation] = &[
               runs the responder",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-INV-14",
         of: &[Kind::SendInv],
         with: NONE,
@@ -226,7 +231,7 @@ pub const RXE: &[Deviation] = &[
         why: "what could not be invalidated is acknowledged (`RESPST_ERR_INVALIDATE_RKEY`)",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-MWU-05",
         of: &[Kind::Write, Kind::WriteImm, Kind::Read, Kind::Atomic],
         with: Traits::WINDOW,
@@ -235,7 +240,7 @@ pub const RXE: &[Deviation] = &[
         why: "the range is compared with that of the region behind the window (`check_rkey`)",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-MW-19",
         of: &[Kind::Bind1, Kind::Bind2],
         with: Traits::RIGHTS,
@@ -244,7 +249,7 @@ pub const RXE: &[Deviation] = &[
         why: "all rights that a region may have are taken (`RXE_ACCESS_SUPPORTED_MW`)",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
         rule: "R-AT-04",
         of: &[Kind::Atomic],
         with: Traits::NOT_EIGHT,
@@ -253,7 +258,7 @@ pub const RXE: &[Deviation] = &[
         why: "the landing may be longer than 8 bytes (`do_atomic`)",
     },
     Deviation {
-        on: ONLY_6,
+        kernels: OLD,
         rule: "R-LOC-15",
         of: SOURCES,
         with: Traits::PARTS,
@@ -262,11 +267,21 @@ pub const RXE: &[Deviation] = &[
         why: "packets go out before all entries are looked at, and one of them fails at the peer",
     },
     Deviation {
-        on: BOTH,
+        kernels: EVERY,
+        rule: "R-LOC-04",
+        of: &[Kind::Read, Kind::Atomic],
+        with: NONE,
+        seen: Seen::Behind(LocProtErr),
+        parts: true,
+        why: "that an answer can not be placed shows when it comes, and what is behind has been \
+              sent by then; the software RNIC does one after the other",
+    },
+    Deviation {
+        kernels: EVERY,
         rule: "R-LOC-15",
         of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Receive],
         with: Traits::PARTS,
-        seen: Seen::Memory,
+        seen: Seen::Placed,
         parts: true,
         why: "packets and entries are placed one by one, up to the one that fails; the software \
               RNIC looks at all of a message first",
@@ -276,17 +291,18 @@ pub const RXE: &[Deviation] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
-    fn a_release_belongs_to_a_line() {
-        for (release, line) in [
-            ("6.1.0-50-amd64", Linux::V6),
-            ("6.1", Linux::V6),
-            ("6.18.3", Linux::V7),
-            ("7.3.4+deb13-amd64", Linux::V7),
-            ("new", Linux::V7),
-        ] {
-            assert_eq!(Linux::of(release), line, "{release}");
+    fn each_kernel_has_a_table_of_its_own() {
+        let (old, new) = (of("rxe", "6.1.0-50-amd64"), of("rxe", "7.3.4+deb13-amd64"));
+        let only = |table: &[Deviation], kernels| table.iter().any(|of| of.kernels == kernels);
+        assert!(only(&old, OLD) && !only(&old, NEW));
+        assert!(only(&new, NEW) && !only(&new, OLD));
+        assert!(of("mlx5", "7.3").is_empty());
+        for table in [old, new] {
+            let names: HashSet<_> = table.iter().map(Deviation::name).collect();
+            assert_eq!(names.len(), table.len(), "{names:?}");
         }
     }
 }

@@ -164,7 +164,7 @@ impl Generator {
         }
         let fits = |slot: &u8| {
             let region = self.regions.get(usize::from(*slot)).copied().flatten();
-            slot % 4 != 0 && region.is_some() == there
+            !slot.is_multiple_of(4) && region.is_some() == there
         };
         let fits: Vec<_> = (0..REGIONS as u8).filter(fits).collect();
         match self.pick(&fits).filter(|_| self.chance(90)) {

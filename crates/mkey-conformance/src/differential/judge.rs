@@ -61,26 +61,30 @@ fn explains(deviation: &Deviation, difference: &Difference, ours: &Outcome) -> b
             let listed = ours.is_some_and(|ours| statuses.contains(&ours));
             of(*kind) && (listed || statuses.is_empty())
         }
-        (Difference::Memory, Seen::Memory) => {
+        (Difference::Memory, Seen::Placed) => {
             let mut all = ours.completions.iter().flatten();
             let failed = |status| !matches!(status, WcStatus::Success | WcStatus::WrFlushErr);
             all.any(|done| of(done.kind) && with(done.traits) && failed(done.status))
         }
+        (Difference::Memory, Seen::Behind(status)) => ours.completions.iter().any(|queue| {
+            let failed = queue.iter().position(|done| of(done.kind) && done.status == status);
+            failed.is_some_and(|at| at + 1 < queue.len())
+        }),
         _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::deviations::Linux;
     use super::super::program::Kind;
     use super::super::trace::{Answer, Done};
     use super::*;
+    use crate::deviations::EVERY;
     use mkey_core::error::errno::EINVAL;
     use mkey_core::queue_pair::QpState;
 
     fn deviation(of: &'static [Kind], with: Traits, seen: Seen, parts: bool) -> Deviation {
-        Deviation { on: &[Linux::V7], rule: "R", of, with, seen, parts, why: "" }
+        Deviation { kernels: EVERY, rule: "R", of, with, seen, parts, why: "" }
     }
 
     fn outcome(status: WcStatus, traits: Traits) -> Outcome {
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn bytes_may_differ_only_behind_something_that_failed_in_parts() {
-        let table = [deviation(&[Kind::Write], Traits::PARTS, Seen::Memory, true)];
+        let table = [deviation(&[Kind::Write], Traits::PARTS, Seen::Placed, true)];
         for (status, traits, known) in [
             (WcStatus::LocProtErr, Traits::PARTS, true),
             (WcStatus::LocProtErr, Traits::empty(), false),
@@ -142,6 +146,23 @@ mod tests {
             let verdict = judge(&table, &ours, &theirs);
             assert_eq!(matches!(verdict, Verdict::Known { .. }), known, "{status}");
         }
+    }
+
+    #[test]
+    fn bytes_may_differ_only_where_something_is_behind_what_failed() {
+        let failed = WcStatus::LocProtErr;
+        let table = [deviation(&[Kind::Write], Traits::empty(), Seen::Behind(failed), true)];
+        let known = |ours: &Outcome| {
+            let theirs = Outcome { memory: 2, ..ours.clone() };
+            matches!(judge(&table, ours, &theirs), Verdict::Known { .. })
+        };
+        let mut ours = outcome(failed, Traits::empty());
+        assert!(!known(&ours));
+        let behind = Done { wr: 2, status: WcStatus::WrFlushErr, ..ours.completions[0][0] };
+        ours.completions[0].push(behind);
+        assert!(known(&ours));
+        ours.completions[0][0].status = WcStatus::RemAccessErr;
+        assert!(!known(&ours));
     }
 
     #[test]

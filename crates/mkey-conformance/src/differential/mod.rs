@@ -7,7 +7,7 @@
 //! * [`deviations`]: in what devices are known to differ. [`judge`]: whether two outcomes differ in
 //!   more.
 //! * [`campaign`]: many programs over two devices. [`shrink`]: the smallest program that shows a
-//!   difference. [`document`]: the page.
+//!   difference. [`record`]: what was seen on other machines. [`document`]: the page.
 
 pub mod campaign;
 pub mod deviations;
@@ -17,6 +17,7 @@ pub mod interpret;
 pub mod judge;
 pub mod offer;
 pub mod program;
+pub mod record;
 pub mod shrink;
 pub mod trace;
 pub mod traits;

@@ -1,17 +1,15 @@
 //! Makes a program smaller for as long as it still shows what it showed.
 
 use super::program::{Data, Program, Request, Step};
+use std::time::{Duration, Instant};
 
-/// How many programs are tried: on a device that makes one wait each takes seconds.
-const TRIES: usize = 100;
+/// How long programs are tried: on a device that makes one wait each takes seconds.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The smallest program that was found for which `shows` holds, as it does for `program`.
 pub fn shrink(program: &Program, mut shows: impl FnMut(&Program) -> bool) -> Program {
-    let mut tries = 0;
-    let mut shows = |program: &Program| {
-        tries += 1;
-        tries <= TRIES && shows(program)
-    };
+    let begun = Instant::now();
+    let mut shows = |program: &Program| begun.elapsed() < LIMIT && shows(program);
     let mut best = program.clone();
     // Each round tries less at a time; the last one, in which nothing more goes, ends it.
     let mut size = best.steps.len().div_ceil(2).max(1);
@@ -122,7 +120,7 @@ mod tests {
             })
         };
         let mut shrunk = 0;
-        for seed in 0..200 {
+        for seed in 0..1000 {
             let program = generate::program(seed, Offer::all());
             if !shows(&program) {
                 continue;

@@ -91,7 +91,7 @@ fn r_inv_03_type_2_window_of_another_queue_pair<S: Subject>(s: &S) {
     let mr = p.b.mr(PAGE, BIND);
     let mw = p.b.bound(MwKind::Type2, &mr, 0, 64, RW);
     let failed = other.b.invalidate(mw.key);
-    failed.is_any(&[MwBindErr, LocQpOpErr]);
+    failed.one_of(&[MwBindErr, LocQpOpErr]);
     other.are(QpState::Rts, QpState::Err);
     readable(&p, &mr, mw.key);
 }
@@ -105,7 +105,7 @@ fn r_inv_04_wrong_variant_or_unknown_key<S: Subject>(s: &S) {
         let wr_id = p.b.post_unsignaled(LocalInv(key), &[]);
         let failed = p.b.sent();
         assert_eq!(failed.wr_id, wr_id);
-        failed.is_any(&[MwBindErr, LocQpOpErr, LocProtErr]);
+        failed.one_of(&[MwBindErr, LocQpOpErr, LocProtErr]);
         p.b.run(Send, &[]).is(WrFlushErr);
         p.are(QpState::Rts, QpState::Err);
         p.restate();
@@ -118,7 +118,7 @@ fn r_inv_05_type_1_window<S: Subject>(s: &S) {
     let mr = p.b.mr(PAGE, BIND);
     let mw = p.b.bound(MwKind::Type1, &mr, 0, 64, RW);
     let failed = p.b.invalidate(mw.key);
-    failed.is_any(&[MwBindErr, LocQpOpErr]);
+    failed.one_of(&[MwBindErr, LocQpOpErr]);
     p.b.is_in(QpState::Err);
     p.restate();
     readable(&p, &mr, mw.key);
@@ -130,13 +130,13 @@ fn r_inv_06_free_type_2_window<S: Subject>(s: &S) {
     let mut mw = p.b.mw(MwKind::Type2);
     // An error or nothing at all, but not the end of the device or the window.
     let answer = p.b.invalidate(mw.key);
-    answer.is_any(&[Success, MwBindErr, LocQpOpErr]);
+    answer.one_of(&[Success, MwBindErr, LocQpOpErr]);
     p.restate();
     p.b.bind(&mut mw, &mr, 0, 64, RW);
     readable(&p, &mr, mw.key);
     p.b.invalidate(mw.key).ok();
     let again = p.b.invalidate(mw.key);
-    again.is_any(&[Success, MwBindErr, LocQpOpErr]);
+    again.one_of(&[Success, MwBindErr, LocQpOpErr]);
     p.restate();
     p.works();
 }
@@ -195,7 +195,7 @@ fn r_inv_10_object_of_another_domain<S: Subject>(s: &S) {
     let mut fast = p.b.fast_mr(1);
     p.b.reg_fast(&mut fast, mr.base, ALL, &[mr.sge(0, 64)]);
     let failed = other.b.invalidate(fast.key);
-    failed.is_any(&[MwBindErr, LocQpOpErr]);
+    failed.one_of(&[MwBindErr, LocQpOpErr]);
     other.b.is_in(QpState::Err);
     readable(&p, &mr, fast.key);
 }

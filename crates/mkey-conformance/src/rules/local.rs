@@ -162,7 +162,7 @@ fn r_loc_05_source_needs_no_right<S: Subject>(s: &S) {
         p.b.received().ok();
         target.holds(0, &own.bytes(0, 64));
         p.a.run(Write(target.remote(64)), &[own.sge(64, 64)]).ok();
-        target.holds(64, &own.bytes(64, 64));
+        p.b.lands(&target, 64, &own.bytes(64, 64));
     }
 }
 
@@ -313,7 +313,7 @@ fn r_loc_10_inline_looks_at_no_lkey<S: Subject>(s: &S) {
         p.b.received().ok();
         sink.holds(0, b"inline bytes of a message");
         p.a.run_inline(Write(sink.remote(100)), b"and of a write").ok();
-        sink.holds(100, b"and of a write");
+        p.b.lands(&sink, 100, b"and of a write");
     }
 }
 
@@ -431,7 +431,7 @@ fn r_loc_15_entry_that_wraps<S: Subject>(s: &S) {
     }
     // A longer message than the target: the peer may have seen of it before it fails here.
     let long = p.a.run(Write(target.remote(0)), &[high.sge(8, 1 << 30)]);
-    long.is_any(&[LocProtErr, RemAccessErr]);
+    long.one_of(&[LocProtErr, RemAccessErr]);
     p.restate();
     target.untouched();
     p.a.run(Write(target.remote(0)), &[high.sge(PAGE as i64 - 8, 8)]).ok();

@@ -333,7 +333,7 @@ fn r_ra_15_write_with_immediate_and_a_bad_key<S: Subject>(s: &S) {
     p.a.run(WriteImm(bad, 7), &[own.sge(0, 8)]).is(RemAccessErr);
     let received = p.b.received();
     assert_eq!(received.wr_id, recv);
-    received.is_any(&[LocAccessErr, LocProtErr]);
+    received.one_of(&[LocAccessErr, LocProtErr]);
     p.are(QpState::Err, QpState::Err);
     p.b.quiet();
     assert_eq!(p.b.events(), [], "the receive tells it");
@@ -368,7 +368,7 @@ fn r_ra_17_uc_violation_is_dropped<S: Subject>(s: &S) {
     assert_eq!(p.b.state(), QpState::Rts);
     p.works();
     p.a.run(Write(target.remote(0)), &[own.sge(0, PAGE as u32)]).ok();
-    target.holds(0, &own.bytes(0, PAGE));
+    p.b.lands(&target, 0, &own.bytes(0, PAGE));
 }
 
 fn r_ra_17_uc_violation_with_immediate_is_dropped<S: Subject>(s: &S) {

@@ -375,8 +375,7 @@ fn r_mw_30_bind_with_data_or_on_datagrams<S: Subject>(s: &S) {
     for kind in KINDS {
         let mw = uc.b.bound(kind, &mr, 0, 64, Rights::REMOTE_WRITE);
         uc.a.run(Write(mw.remote(&mr, 0)), &[own.sge(0, 64)]).ok();
-        uc.b.quiet();
-        mr.holds(0, &own.bytes(0, 64));
+        uc.b.lands(&mr, 0, &own.bytes(0, 64));
     }
 }
 
