@@ -116,9 +116,9 @@ impl Core {
         self.port.as_ref().is_some_and(Port::hang_bells)
     }
 
-    pub(crate) fn take_bells_down(&self) {
+    pub(crate) fn take_bells_down(&self, program_polls: bool) {
         if let Some(port) = &self.port {
-            port.take_bells_down();
+            port.take_bells_down(program_polls);
         }
     }
 

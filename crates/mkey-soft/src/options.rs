@@ -30,8 +30,14 @@ pub enum Link {
     #[default]
     None,
     /// Those of other processes of this user, on this host and in this network namespace, by shared
-    /// memory.
+    /// memory; all others by UDP.
+    Auto,
+    /// Those of other processes of this user, on this host and in this network namespace, by shared
+    /// memory; others not at all.
     SharedMemory,
+    /// By RoCEv2 over UDP, from the port's address. That must be one of this host, and its UDP port
+    /// 4791 free, or of processes of the same user.
+    Udp,
     /// By a network in memory, which also carries all that queue pairs of this process say to each
     /// other: for tests.
     Virtual(Arc<VirtualNetwork>),

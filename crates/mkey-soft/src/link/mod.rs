@@ -9,7 +9,9 @@ mod datagram;
 mod faults;
 mod port;
 mod shm;
+mod udp;
 mod virtual_network;
+mod ways;
 
 pub use capture::{Capture, Direction};
 pub use faults::{Faults, FaultsError};
@@ -37,8 +39,8 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Nobody needs to be woken.
-    fn take_bells_down(&self) {}
+    /// Nobody needs to be woken: the thread is awake, or the program polls without end.
+    fn take_bells_down(&self, _program_polls: bool) {}
 }
 
 /// The way to one peer's port.

@@ -149,11 +149,7 @@ impl Qp {
             self.core.events.push(AsyncEvent::CommEst(self.handle));
         }
         if listening.back.is_none() {
-            let back = self.core.port.as_ref().zip((inbound.back)());
-            listening.back = back.map(|(port, path)| {
-                let path = port.as_it_is(path, inbound.from);
-                self.route(path, listening.peer.1, &inbound.envelope)
-            });
+            listening.back = self.back(inbound, listening.peer.1);
         }
         let (through, mtu) =
             (self.gate.connection(view.epoch()), inbound.mtu.unwrap_or(listening.mtu));
@@ -200,6 +196,16 @@ impl Qp {
             self.reply(listening, executor, after);
         }
         Todo::REPLY
+    }
+
+    /// The way by which a packet came, or to where it came from if it was passed on.
+    fn back(&self, inbound: &Inbound<'_>, peer: u32) -> Option<Route> {
+        let port = self.core.port.as_ref()?;
+        let path = match (inbound.back)() {
+            Some(path) => port.as_it_is(path, inbound.from),
+            None => port.path(&self.core, inbound.from, peer, true)?,
+        };
+        Some(self.route(path, peer, &inbound.envelope))
     }
 
     /// A SEND or WRITE, or a part of one.

@@ -1,6 +1,6 @@
 //! The other process: does what it is told, a line each, and is passive otherwise.
 
-use crate::end::{Address, End, device};
+use crate::end::{Address, End, Setting, device};
 use mkey_core::queue_pair::QpKind;
 use mkey_core::work::SendOp;
 use std::io::{BufRead, BufReader, Write};
@@ -24,8 +24,10 @@ fn processor_time() -> u64 {
 
 /// The program of the other process.
 pub fn serve() -> ExitCode {
-    let kind = std::env::args().nth(2).expect("a kind of queue pair");
-    let mut end = End::new(&device(), kind_of(&kind));
+    let mut arguments = std::env::args().skip(2);
+    let mut next = || arguments.next().expect("kind of queue pair, link, address");
+    let kind = kind_of(&next());
+    let mut end = End::new(&device(&next(), &next()), kind);
     println!("{}", end.address().to_line());
     for line in std::io::stdin().lines() {
         let line = line.expect("a line");
@@ -91,9 +93,9 @@ pub struct Servant {
 }
 
 impl Servant {
-    pub fn start(kind: &str) -> Self {
+    pub fn start(setting: &Setting, kind: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args([ROLE, kind])
+            .args([ROLE, kind, setting.name, setting.other])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -106,9 +108,9 @@ impl Servant {
     }
 
     /// A servant, connected with an end of this process.
-    pub fn connected(kind: &str) -> (End, Self) {
-        let mut end = End::new(&device(), kind_of(kind));
-        let mut servant = Self::start(kind);
+    pub fn connected(setting: &Setting, kind: &str) -> (End, Self) {
+        let mut end = End::new(&setting.device(), kind_of(kind));
+        let mut servant = Self::start(setting, kind);
         servant.connect(&mut end);
         (end, servant)
     }

@@ -1,6 +1,6 @@
 //! Two ports that share memory: this side of it.
 
-use super::record;
+use super::record::{self, Packet};
 use super::ring::{Broken, Reading, Writing};
 use super::segment::{MTU, Segment};
 use crate::core::generation;
@@ -154,16 +154,60 @@ impl Pair {
     }
 
     fn hand_over(self: &Arc<Self>, record: Bytes<'_>, deliver: &mut dyn FnMut(&Inbound<'_>)) {
-        let Some((repr, envelope, payload)) = record::read(record) else { return };
+        let Some(Packet { repr, envelope, sender, payload }) = record::read(record) else { return };
         deliver(&Inbound {
             repr,
             payload,
-            from: self.peer,
+            from: sender.unwrap_or(self.peer),
             to: self.own,
             envelope,
-            mtu: Some(MTU),
-            back: &|| Some(self.clone()),
+            mtu: sender.is_none().then_some(MTU),
+            back: &|| sender.is_none().then(|| self.clone() as Arc<dyn Path>),
         });
+    }
+
+    /// Passes a packet on that has come from somewhere else. Without room for it, it is lost.
+    pub(super) fn pass_on(&self, inbound: &Inbound<'_>) {
+        let &Inbound { repr, payload, envelope, from, .. } = inbound;
+        let packet = Outbound { repr, length: payload.len(), envelope, damage: None };
+        let _ = self.put(&packet, Some(from), &mut |mut room| {
+            room.put(payload);
+            true
+        });
+    }
+
+    fn put(
+        &self,
+        packet: &Outbound,
+        sender: Option<Gid>,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), Unsent> {
+        // What is sent to who has ended is lost.
+        if self.is_dead() || self.born != generation() {
+            return Ok(());
+        }
+        let mut writing = lock(&self.writing);
+        let length = record::length(packet, sender);
+        if matches!(writing.room(length), Ok(None)) {
+            // Who makes room after this rings.
+            writing.room_bell().hang();
+        }
+        let room = match writing.room(length) {
+            Ok(Some(room)) => room,
+            Ok(None) => return Err(Unsent::Full),
+            Err(Broken) => {
+                self.end();
+                return Ok(());
+            }
+        };
+        let Some(payload) = record::write(packet, sender, room) else { return Ok(()) };
+        if payload.len() > 0 && !fill(payload) {
+            return Err(Unsent::Unfilled);
+        }
+        if writing.commit() {
+            self.ring();
+        }
+        Ok(())
     }
 
     /// As [`crate::link::Link::hang_bells`].
@@ -188,36 +232,11 @@ impl Path for Pair {
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
-        // What is sent to who has ended is lost.
-        if self.is_dead() || self.born != generation() {
-            return Ok(());
-        }
         // There is no ICRC that could tell that it is damaged, so it goes no further.
-        if packet.damage.is_some() {
-            return Ok(());
+        match packet.damage {
+            Some(_) => Ok(()),
+            None => self.put(packet, None, fill),
         }
-        let mut writing = lock(&self.writing);
-        let length = record::length(packet);
-        if matches!(writing.room(length), Ok(None)) {
-            // Who makes room after this rings.
-            writing.room_bell().hang();
-        }
-        let room = match writing.room(length) {
-            Ok(Some(room)) => room,
-            Ok(None) => return Err(Unsent::Full),
-            Err(Broken) => {
-                self.end();
-                return Ok(());
-            }
-        };
-        let Some(payload) = record::write(packet, room) else { return Ok(()) };
-        if payload.len() > 0 && !fill(payload) {
-            return Err(Unsent::Unfilled);
-        }
-        if writing.commit() {
-            self.ring();
-        }
-        Ok(())
     }
 }
 
