@@ -73,7 +73,7 @@ impl SoftDevice {
             engine: Engine::new(config, executors().clone()),
             tolerant,
             events: EventQueue::default(),
-            refusals: RefusalLog::new(options.refusal_log, options.on_refusal),
+            refusals: RefusalLog::new(options.refusal_log, options.listener.clone()),
             timers: Arc::new(Timers::new(options.clock.clone())),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
@@ -117,6 +117,12 @@ impl SoftDevice {
     /// `System` if there are no descriptors left.
     pub fn async_fd(&self) -> Result<Arc<CountFd>> {
         self.core.events.shown().map_err(|error| no_descriptor("open_device", &error))
+    }
+
+    /// Waits until the device knows of all pages that the program has taken away so far, and its
+    /// listener, if it has one, was told.
+    pub fn settle(&self) {
+        crate::watch::settled(&self.core);
     }
 
     /// The device's time.

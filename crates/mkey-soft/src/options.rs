@@ -1,7 +1,8 @@
 //! How a software RNIC is opened.
 
 use crate::clock::{Clock, RealClock};
-use mkey_core::device::{Gid, RefusalReport};
+use crate::listener::Listener;
+use mkey_core::device::Gid;
 use mkey_os::accounting::Accountant;
 pub use mkey_os::pin::PinMode;
 use std::net::IpAddr;
@@ -53,9 +54,8 @@ pub struct SoftOptions {
     pub implicit_odp: bool,
     /// How many refusals the log keeps.
     pub refusal_log: usize,
-    /// Told of each refusal as it is noted: on the thread that met it, with locks held, so it may
-    /// call nothing of the device.
-    pub on_refusal: Option<fn(&RefusalReport)>,
+    /// Who is told of refusals and of pages that were taken away, as it happens.
+    pub listener: Option<Arc<dyn Listener>>,
     /// Whether registrations are timed by term
     /// ([`registration_terms`](mkey_core::device::Device::registration_terms)).
     pub measure: bool,
@@ -77,7 +77,7 @@ impl Default for SoftOptions {
             accountant: None,
             implicit_odp: true,
             refusal_log: 256,
-            on_refusal: None,
+            listener: None,
             measure: false,
         }
     }
