@@ -191,9 +191,9 @@ impl Qp {
         after: &mut After,
     ) -> Outcome {
         let (peer, connection) = (&*link.qp, link.connection());
-        if !peer.name_srq(wr.srq) {
+        let Some(pd) = peer.enter(wr.srq) else {
             return self.answered(peer, wr, 0, peer.no_such_queue(after));
-        }
+        };
         if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
             && (1..=memory::CHUNK).contains(&u64::from(sge.length))
             && peer.gate.view().allows(Want::RemoteWrite)
@@ -207,7 +207,7 @@ impl Qp {
                 want: Want::LocalRead,
             };
             let source = Site { core: &self.core, access, through: None };
-            return match peer.write_chunk(executor, connection, &source, remote, after) {
+            return match peer.write_chunk(executor, connection, pd, &source, remote, after) {
                 Answer::Ack => Outcome::Done(0),
                 answer => self.answered(peer, wr, access.length, answer),
             };
