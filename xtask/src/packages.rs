@@ -64,9 +64,16 @@ pub const HEADERS: &[Package] = &[
     package("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
 ];
 
+/// Programs that are run on software RNICs, and rdma-core's own tests.
+pub const PROGRAMS: &[Package] = &[
+    package("ibverbs-utils", "ibv_devinfo"),
+    package("rdma-core", "/usr/share/doc/rdma-core/tests/run_tests.py"),
+    package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
+];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS];
+    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

@@ -4,6 +4,7 @@ use crate::bench;
 use crate::devices;
 use crate::exit::End;
 use crate::model;
+use crate::run as programs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 
@@ -21,6 +22,7 @@ use std::io::{self, Write};
   mkey bench --json - | jq '.rows[]'  the same for programs
   mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
   mkey model --predict 64GiB          the same as a formula
+  mkey run ib_write_bw                an RDMA program without RDMA hardware
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -52,6 +54,12 @@ pub enum Command {
     /// consists of, and how far off it is on sizes left out. Measures a sweep of its own in less
     /// than a minute, or takes one of `mkey bench registration --json`.
     Model(Box<model::args::ModelArgs>),
+    /// Run a program on software RNICs: any that uses libibverbs, unchanged
+    ///
+    /// The program and all that it starts find the devices, with a NIC's rules of protection, beside
+    /// real ones. No hardware, no kernel module and no privilege is needed. Signals and the exit
+    /// status are the program's own; 127 stands for no such program.
+    Run(Box<programs::args::RunArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -70,6 +78,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Bench(args) => bench::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Model(args) => model::run(&args),
+        Command::Run(args) => programs::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);

@@ -1,5 +1,5 @@
-//! How a run may end: exit code 0 (done), 1 (failed), 2 (asked for wrongly); a signal ends the
-//! process as that signal does.
+//! How a run may end: exit code 0 (done), 1 (failed), 2 (asked for wrongly), or that of the program
+//! that was run; a signal ends the process as that signal does.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -21,14 +21,22 @@ pub enum End {
     Usage(String),
     /// Whoever read our output went away: not a failure.
     ClosedPipe,
-    /// A signal asked to stop, and everything was put back.
+    /// A signal asked to stop, and everything was put back; or it ended the program that was run.
     Signal(i32),
+    /// A program that was run has ended with this status, or there is none to run; in words, if there
+    /// is more to say.
+    Status(u8, String),
 }
 
 impl End {
     /// A failure in words.
     pub fn failed(why: impl fmt::Display) -> Self {
         Self::Failed(why.to_string())
+    }
+
+    /// A status with words.
+    pub fn status(status: u8, why: impl fmt::Display) -> Self {
+        Self::Status(status, why.to_string())
     }
 
     /// An output that could not be written: `what` names it.
@@ -46,6 +54,8 @@ impl End {
         let (text, code) = match self {
             Self::Failed(text) => (text, FAILED),
             Self::Usage(text) => (text, USAGE),
+            Self::Status(status, text) if text.is_empty() => return ExitCode::from(status),
+            Self::Status(status, text) => (text, status),
             Self::ClosedPipe => return ExitCode::from(OK),
             Self::Signal(signal) => {
                 // Comes back only if the signal's default is not to end the process.

@@ -5,6 +5,7 @@
 //! * [`mod@devices`]: `mkey devices`, what each device can do, tried.
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
+//! * [`mod@run`]: `mkey run`, programs that know nothing of mkey on software RNICs.
 //! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod devices;
 pub mod exit;
 pub mod html;
 pub mod model;
+pub mod run;
 
 use clap::Parser;
 use std::ffi::OsString;

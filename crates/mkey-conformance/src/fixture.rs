@@ -276,6 +276,7 @@ impl<'s, S: Subject> Side<'s, S> {
         });
         let init = QpInit {
             kind: config.kind,
+            xrc: None,
             send_cq: sends.handle,
             recv_cq: recvs.handle,
             srq: shared.as_ref().map(|shared| shared.handle),

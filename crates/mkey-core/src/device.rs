@@ -41,6 +41,10 @@ handles! {
     QpHandle;
     /// Names an address handle.
     AhHandle;
+    /// Names memory of the device itself.
+    DmHandle;
+    /// Names an XRC domain.
+    XrcdHandle;
 }
 
 /// A global identifier of a port.
@@ -96,6 +100,12 @@ pub enum Capability {
     Refusals,
     /// Registration of a file descriptor's memory.
     DmaBuf,
+    /// Another depth for a completion queue that is there already.
+    ResizeCq,
+    /// Memory of the device itself.
+    DeviceMemory,
+    /// Extended reliable connections.
+    Xrc,
 }
 
 impl fmt::Display for Capability {
@@ -116,6 +126,9 @@ impl fmt::Display for Capability {
             Self::Flush => "flush operations",
             Self::Refusals => "a log of refusals",
             Self::DmaBuf => "registration of dma-buf memory",
+            Self::ResizeCq => "resizing of completion queues",
+            Self::DeviceMemory => "device memory",
+            Self::Xrc => "extended reliable connections (XRC)",
         })
     }
 }
@@ -129,6 +142,7 @@ pub struct OdpCaps {
     pub rc: OdpOps,
     pub uc: OdpOps,
     pub ud: OdpOps,
+    pub xrc: OdpOps,
 }
 
 bitflags::bitflags! {
@@ -178,12 +192,18 @@ pub struct Capabilities {
     /// Type 2B (never 2A at the same time, R-MW-33).
     pub window2: bool,
     pub atomics: bool,
+    /// Atomic writes of 8 bytes.
+    pub atomic_write: bool,
     pub zero_based: bool,
     pub null_mr: bool,
     pub rereg: bool,
     pub srq: bool,
+    /// Extended reliable connections.
+    pub xrc: bool,
     /// Registration of a file descriptor's memory.
     pub dma_buf: bool,
+    /// Bytes of the device's own memory that programs may have; 0: none.
+    pub max_dm_size: u64,
     pub odp: OdpCaps,
     /// Bit n: the device maps pages of 2^n bytes.
     pub page_sizes: u64,
@@ -459,6 +479,35 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn alloc_null_mr(&self, _pd: PdHandle) -> Result<MrInfo> {
         unsupported("alloc_null_mr", Capability::NullMr)
     }
+    /// Allocates memory of the device itself, all zeros (`ibv_alloc_dm`), as long as there
+    /// is some left of [`Capabilities::max_dm_size`].
+    fn alloc_dm(&self, _length: u64) -> Result<DmHandle> {
+        unsupported("alloc_dm", Capability::DeviceMemory)
+    }
+    /// Frees device memory; `InUse` while regions lie on it.
+    fn free_dm(&self, _dm: DmHandle) -> Result<()> {
+        unsupported("free_dm", Capability::DeviceMemory)
+    }
+    /// Registers part of the device's memory: `ZERO_BASED`, its first byte is address 0 in work
+    /// requests (`ibv_reg_dm_mr`).
+    fn reg_dm_mr(
+        &self,
+        _pd: PdHandle,
+        _dm: DmHandle,
+        _offset: u64,
+        _length: u64,
+        _rights: Rights,
+    ) -> Result<MrInfo> {
+        unsupported("reg_dm_mr", Capability::DeviceMemory)
+    }
+    /// Writes device memory from `offset` on.
+    fn write_dm(&self, _dm: DmHandle, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        unsupported("memcpy_to_dm", Capability::DeviceMemory)
+    }
+    /// Reads device memory from `offset` on.
+    fn read_dm(&self, _dm: DmHandle, _offset: u64, _into: &mut [u8]) -> Result<()> {
+        unsupported("memcpy_from_dm", Capability::DeviceMemory)
+    }
     /// Advice on on-demand regions named by lkey. With `flush` all is done on return.
     fn advise_mr(&self, _pd: PdHandle, _advice: Advice, _flush: bool, _sges: &[Sge]) -> Result<()> {
         unsupported("advise_mr", Capability::Advise)
@@ -504,6 +553,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     ) -> Result<Option<CqHandle>>;
     /// Creates a completion queue of at least `depth` entries.
     fn create_cq(&self, depth: u32, channel: Option<ChannelHandle>) -> Result<CqHandle>;
+    /// Gives a completion queue another depth; its completions stay. `Argument` if it has more than
+    /// that.
+    fn resize_cq(&self, _cq: CqHandle, _depth: u32) -> Result<()> {
+        unsupported("resize_cq", Capability::ResizeCq)
+    }
     /// Destroys a completion queue; `InUse` while queue pairs use it.
     fn destroy_cq(&self, cq: CqHandle) -> Result<()>;
 
@@ -515,9 +569,39 @@ pub trait Device: Send + Sync + fmt::Debug {
     fn modify_srq(&self, _srq: SrqHandle, _limit: u32) -> Result<()> {
         unsupported("modify_srq", Capability::Srq)
     }
+    /// The limit that a shared receive queue is armed with; 0: it is not.
+    fn query_srq(&self, _srq: SrqHandle) -> Result<u32> {
+        unsupported("query_srq", Capability::Srq)
+    }
     /// Destroys a shared receive queue; `InUse` while queue pairs use it.
     fn destroy_srq(&self, _srq: SrqHandle) -> Result<()> {
         unsupported("destroy_srq", Capability::Srq)
+    }
+
+    /// Opens an XRC domain: what XRC queue pairs and the shared receive queues that their messages name
+    /// have in common.
+    fn open_xrcd(&self) -> Result<XrcdHandle> {
+        unsupported("open_xrcd", Capability::Xrc)
+    }
+    /// Closes an XRC domain; `InUse` while anything belongs to it.
+    fn close_xrcd(&self, _xrcd: XrcdHandle) -> Result<()> {
+        unsupported("close_xrcd", Capability::Xrc)
+    }
+    /// Creates a shared receive queue that messages name ([`Device::srq_num`]); completions of its
+    /// receives go to `cq`.
+    fn create_xrc_srq(
+        &self,
+        _pd: PdHandle,
+        _xrcd: XrcdHandle,
+        _cq: CqHandle,
+        _max_wr: u32,
+        _max_sge: u32,
+    ) -> Result<SrqHandle> {
+        unsupported("create_srq", Capability::Xrc)
+    }
+    /// The number by which peers name a shared receive queue, 24 bits.
+    fn srq_num(&self, _srq: SrqHandle) -> Result<u32> {
+        unsupported("get_srq_num", Capability::Xrc)
     }
 
     /// Creates a queue pair, in RESET.

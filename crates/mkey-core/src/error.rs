@@ -62,6 +62,8 @@ pub enum Object {
     Qp,
     Ah,
     CompChannel,
+    Dm,
+    Xrcd,
 }
 
 impl fmt::Display for Object {
@@ -75,6 +77,8 @@ impl fmt::Display for Object {
             Self::Qp => "queue pair",
             Self::Ah => "address handle",
             Self::CompChannel => "completion channel",
+            Self::Dm => "device memory",
+            Self::Xrcd => "XRC domain",
         })
     }
 }

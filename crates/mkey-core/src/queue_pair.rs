@@ -1,6 +1,6 @@
 //! The words of queue pairs: kinds, states, attributes.
 
-use crate::device::{AhAttr, CqHandle, SrqHandle};
+use crate::device::{AhAttr, CqHandle, SrqHandle, XrcdHandle};
 use crate::rights::Rights;
 use core::fmt;
 
@@ -54,11 +54,23 @@ impl fmt::Display for QpState {
     }
 }
 
+/// Which end of an extended reliable connection (XRC) a reliable queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Xrc {
+    /// It sends, and has no receive queue. Each of its work requests names a shared receive queue of
+    /// the peer's domain ([`SendWr::srq`](crate::work::SendWr::srq)).
+    Send,
+    /// It takes messages for the shared receive queues of this domain, and sends nothing.
+    Receive(XrcdHandle),
+}
+
 /// How a queue pair is created.
 #[derive(Clone, Debug)]
 pub struct QpInit {
     /// Its transport.
     pub kind: QpKind,
+    /// Of RC: whether it is one end of an extended connection.
+    pub xrc: Option<Xrc>,
     /// Where completions of its send queue go.
     pub send_cq: CqHandle,
     /// Where completions of its receive queue go.
@@ -85,6 +97,7 @@ impl QpInit {
     pub fn new(kind: QpKind, cq: CqHandle) -> Self {
         Self {
             kind,
+            xrc: None,
             send_cq: cq,
             recv_cq: cq,
             srq: None,

@@ -96,6 +96,8 @@ verbs_enum! {
         BindMw = 5, "bind memory window";
         /// Local invalidate.
         LocalInv = 6, "local invalidate";
+        /// Atomic write of 8 bytes.
+        AtomicWrite = 9, "atomic write";
         /// Fast registration; a number of mkey's own, libibverbs has none.
         RegMr = 64, "fast register";
         /// A receive.

@@ -7,8 +7,9 @@ use crate::key::{Key, Lkey, Rkey};
 use crate::rights::Rights;
 use crate::status::{WcOpcode, WcStatus};
 
-/// A scatter/gather entry: local memory, by its lkey.
+/// A scatter/gather entry: local memory, by its lkey. Laid out as `struct ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// First byte, counted as the lkey's region counts.
     pub address: IoAddr,
@@ -82,6 +83,8 @@ pub enum SendOp<'a> {
     Write(RemoteAddr),
     /// RDMA WRITE with immediate data.
     WriteImm(RemoteAddr, u32),
+    /// RDMA WRITE of 8 bytes that are never seen in part; the address is a multiple of 8 (RC only).
+    AtomicWrite(RemoteAddr),
     /// RDMA READ.
     Read(RemoteAddr),
     /// 8 bytes: add, return what was there.
@@ -117,6 +120,7 @@ impl SendOp<'_> {
         match self {
             Self::Send | Self::SendImm(_) | Self::SendInv(_) => WcOpcode::Send,
             Self::Write(_) | Self::WriteImm(..) => WcOpcode::RdmaWrite,
+            Self::AtomicWrite(_) => WcOpcode::AtomicWrite,
             Self::Read(_) => WcOpcode::RdmaRead,
             Self::FetchAdd { .. } => WcOpcode::FetchAdd,
             Self::CompareSwap { .. } => WcOpcode::CompSwap,
@@ -164,12 +168,15 @@ pub struct SendWr<'a> {
     pub flags: SendFlags,
     /// Unreliable datagrams only.
     pub dest: Option<UdDest>,
+    /// Extended reliable connections only: the number of the peer's shared receive queue.
+    pub srq: Option<u32>,
 }
 
 impl<'a> SendWr<'a> {
     /// A signaled work request over registered memory.
     pub fn new(wr_id: u64, op: SendOp<'a>, sges: &'a [Sge]) -> Self {
-        Self { wr_id, op, payload: Payload::Sges(sges), flags: SendFlags::SIGNALED, dest: None }
+        let (payload, flags) = (Payload::Sges(sges), SendFlags::SIGNALED);
+        Self { wr_id, op, payload, flags, dest: None, srq: None }
     }
 
     /// The same without a completion when it succeeds.

@@ -38,13 +38,19 @@ pub(crate) fn capabilities(
         window1: tried.window1.or_says(says(IBV_DEVICE_MEM_WINDOW)),
         window2: tried.window2.or_says(says(IBV_DEVICE_MEM_WINDOW_TYPE_2B))
             && says(IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        // Not offered here.
+        atomic_write: false,
         atomics: plain.atomic_cap != IBV_ATOMIC_NONE,
         // Only memory that begins at a page is taken so, which is less than what this means.
         zero_based: false,
         null_mr: tried.null_mr.or_says(false),
         rereg: tried.rereg.or_says(false),
         srq: tried.srq.or_says(limit(plain.max_srq) > 0),
+        // An extended connection is not offered here.
+        xrc: false,
         dma_buf: tried.dma_buf.or_says(false),
+        // A NIC's own memory is not offered here.
+        max_dm_size: 0,
         odp: OdpCaps {
             explicit: tried.on_demand.or_says(odp.general_caps & IBV_ODP_SUPPORT != 0),
             implicit: tried
@@ -53,6 +59,7 @@ pub(crate) fn capabilities(
             rc: ops(odp.per_transport_caps.rc_odp_caps),
             uc: ops(odp.per_transport_caps.uc_odp_caps),
             ud: ops(odp.per_transport_caps.ud_odp_caps),
+            xrc: OdpOps::empty(),
         },
         page_sizes: plain.page_size_cap,
     }

@@ -12,6 +12,13 @@ pub fn in_children(child: extern "C" fn()) -> bool {
     unsafe { libc::pthread_atfork(None, None, Some(child)) == 0 }
 }
 
+/// Has `before` called on the thread that forks, before it does, and `after` on it in the parent and in
+/// the child: what is locked in between is whole in the child. False if there was no memory to note it.
+pub fn around(before: extern "C" fn(), after: extern "C" fn()) -> bool {
+    // SAFETY: only notes the functions, which live as long as the program.
+    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) == 0 }
+}
+
 /// Remembers the process it was made in, at the cost of a load per question: a page the kernel
 /// wipes in a forked child.
 #[derive(Debug)]

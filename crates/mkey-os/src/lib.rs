@@ -40,11 +40,12 @@
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
+//! **[`count_fd`], descriptors that count, [`quiet_thread`], threads that take no signals**: what a
+//! program can poll for, and what runs beside a program that knows nothing of it.
+//!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
-//!
-//! **[`thread`], threads behind a program's back.** They take none of its signals.
 //!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
@@ -72,6 +73,7 @@ pub mod accounting;
 #[cfg(all(feature = "test-support", target_arch = "x86_64"))]
 pub mod confine;
 pub mod copy;
+pub mod count_fd;
 pub mod error;
 pub mod events;
 pub mod file_mapping;
@@ -85,8 +87,8 @@ pub mod numa;
 pub mod pin;
 pub mod prefault;
 pub mod proc;
+pub mod quiet_thread;
 mod spans;
 pub mod system_calls;
-pub mod thread;
 pub mod tracefs;
 pub mod usage;

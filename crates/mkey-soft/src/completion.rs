@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use crate::clock::Clock;
 use crate::events::Channel;
 use crate::object::{Use, Used};
 use crate::sync::lock;
@@ -9,12 +10,12 @@ use mkey_core::work::Completion;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
-    pub(crate) depth: u32,
     /// Queue pairs on it, each counted once per side.
     users: AtomicU32,
     state: Mutex<State>,
@@ -22,6 +23,7 @@ pub(crate) struct Cq {
 
 #[derive(Debug, Default)]
 struct State {
+    depth: u32,
     entries: VecDeque<Entry>,
     overrun: bool,
     /// Destroyed.
@@ -29,6 +31,15 @@ struct State {
     armed: Armed,
     channel: Option<Use<Channel>>,
     credits: Vec<Credit>,
+    /// When each entry came, if they are stamped.
+    stamps: Option<Stamps>,
+}
+
+/// The times of the entries, in the same order.
+#[derive(Debug)]
+struct Stamps {
+    clock: Arc<dyn Clock>,
+    times: VecDeque<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +84,37 @@ pub(crate) struct Overrun;
 impl Cq {
     pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
         let entries = VecDeque::with_capacity(depth.min(1024) as usize);
-        let state = Mutex::new(State { entries, channel, ..State::default() });
-        Self { handle, depth, users: AtomicU32::new(0), state }
+        let state = Mutex::new(State { depth, entries, channel, ..State::default() });
+        Self { handle, users: AtomicU32::new(0), state }
+    }
+
+    /// Gives it another depth.
+    pub(crate) fn resize(&self, depth: u32) -> Result<(), Reason> {
+        let mut state = lock(&self.state);
+        if state.overrun || state.retired {
+            return Err(self.unusable(&state));
+        }
+        if state.entries.len() > depth as usize {
+            return Err(Reason::Argument {
+                what: "the new depth of a completion queue",
+                value: u64::from(depth),
+                allowed: "at least the completions that it holds",
+            });
+        }
+        state.depth = depth;
+        Ok(())
+    }
+
+    /// Drops the completions of a queue pair that begins anew or ends: nobody is to take them for
+    /// those of its next life.
+    pub(crate) fn purge(&self, qp_num: u32) {
+        let mut state = lock(&self.state);
+        let State { entries, stamps, .. } = &mut *state;
+        if let Some(stamps) = stamps {
+            let mut of = entries.iter().map(|entry| entry.completion.qp_num);
+            stamps.times.retain(|_| of.next() != Some(qp_num));
+        }
+        entries.retain(|entry| entry.completion.qp_num != qp_num);
     }
 
     /// Opens an account: `done` is set to the count of finished send work requests as their
@@ -115,12 +155,15 @@ impl Cq {
         solicited: bool,
     ) -> Result<(), Overrun> {
         let mut state = lock(&self.state);
-        if state.entries.len() >= self.depth as usize || state.overrun {
+        if state.entries.len() >= state.depth as usize || state.overrun {
             let first = !state.overrun;
             state.overrun = true;
             return if first { Err(Overrun) } else { Ok(()) };
         }
         state.entries.push_back(Entry { completion: *completion, credit });
+        if let Some(stamps) = &mut state.stamps {
+            stamps.times.push_back(stamps.clock.now());
+        }
         if state.armed != Armed::No {
             self.notify(&mut state, solicited);
         }
@@ -140,8 +183,28 @@ impl Cq {
     /// Takes up to `into.len()` completions.
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
+        self.take(&mut lock(&self.state), into)
+    }
+
+    /// Takes one, with the time it came at: 0 if it was not stamped.
+    pub(crate) fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>, Reason> {
         let mut state = lock(&self.state);
-        let state = &mut *state;
+        let when = state.stamps.as_ref().and_then(|stamps| stamps.times.front().copied());
+        let mut into = [Completion::BLANK];
+        let taken = self.take(&mut state, &mut into)?;
+        let [completion] = into;
+        Ok((taken > 0).then(|| (completion, when.unwrap_or_default())))
+    }
+
+    /// Has completions stamped from now on.
+    pub(crate) fn stamp(&self, clock: Arc<dyn Clock>) {
+        let mut state = lock(&self.state);
+        let times = state.entries.iter().map(|_| Duration::ZERO).collect();
+        state.stamps = Some(Stamps { clock, times });
+    }
+
+    #[inline(always)]
+    fn take(&self, state: &mut State, into: &mut [Completion]) -> Result<usize, Reason> {
         if state.overrun || state.retired {
             return Err(self.unusable(state));
         }
@@ -157,6 +220,9 @@ impl Cq {
             {
                 finished.store(done, Ordering::Release);
             }
+        }
+        if let Some(stamps) = &mut state.stamps {
+            stamps.times.drain(..taken.min(stamps.times.len()));
         }
         Ok(taken)
     }
@@ -179,7 +245,7 @@ impl Cq {
     fn unusable(&self, state: &State) -> Reason {
         match state.retired {
             true => Reason::UnknownHandle { object: Object::Cq, handle: self.handle.0 },
-            false => Reason::CqOverrun { depth: self.depth },
+            false => Reason::CqOverrun { depth: state.depth },
         }
     }
 

@@ -1,6 +1,7 @@
 //! What all objects of one device share, and what all devices of the process share.
 
 use crate::completion::Cq;
+use crate::device_memory::DeviceMemory;
 use crate::events::{Channel, EventQueue};
 use crate::link::Port;
 use crate::object::{Ah, Pd, PdUse};
@@ -13,6 +14,7 @@ use crate::slots::Slots;
 use crate::sync::lock;
 use crate::timers::Timers;
 use crate::watch::Watch;
+use crate::xrc::Xrcd;
 use mkey_core::device::{AhAttr, AhHandle, Capabilities, Gid, PdHandle, RefusedBy};
 use mkey_core::engine::{Engine, Executor, Executors};
 use mkey_core::error::Object;
@@ -23,7 +25,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 /// The inside of a device.
@@ -37,10 +39,13 @@ pub(crate) struct Core {
     pub(crate) timers: Arc<Timers>,
     /// The way to queue pairs that are not in this process.
     pub(crate) port: Option<Port>,
+    /// Bytes of payload of a packet at most, and of a datagram.
+    pub(crate) mtu: u32,
     pub(crate) registrations: Registrations,
     /// Set when the first memory is registered that can be watched.
     pub(crate) watch: OnceLock<&'static Watch>,
     pub(crate) objects: Objects,
+    pub(crate) own_memory: DeviceMemory,
     /// The last serial number given to a domain or queue pair.
     pub(crate) serial: AtomicU32,
     pub(crate) next_qp_num: AtomicU32,
@@ -55,6 +60,7 @@ pub(crate) struct Objects {
     pub(crate) channels: Mutex<Slots<Arc<Channel>>>,
     pub(crate) cqs: Mutex<Slots<Arc<Cq>>>,
     pub(crate) srqs: Mutex<Slots<Arc<Srq>>>,
+    pub(crate) xrcds: Mutex<Slots<Arc<Xrcd>>>,
     pub(crate) qps: Mutex<Slots<Arc<Qp>>>,
     pub(crate) ahs: RwLock<Slots<Ah>>,
 }
@@ -69,7 +75,18 @@ impl Core {
     /// Notes a refusal; its number for `Completion::vendor_err`.
     #[cold]
     pub(crate) fn refuse(&self, qp_num: u32, request: &dyn fmt::Display, why: RefusedBy) -> u32 {
-        self.refusals.record(self.age(), qp_num, request, why)
+        self.refusals.record(self.age(), qp_num, request, why, true)
+    }
+
+    /// The same of what another device has refused, which has told of it.
+    #[cold]
+    pub(crate) fn was_refused(
+        &self,
+        qp_num: u32,
+        request: &dyn fmt::Display,
+        why: RefusedBy,
+    ) -> u32 {
+        self.refusals.record(self.age(), qp_num, request, why, false)
     }
 
     /// Time since the device was opened.
@@ -243,11 +260,31 @@ fn enter() -> Executor {
 
 /// The queue pairs of the process by port and number: how a requester finds its responder. `None`:
 /// the number is taken, the queue pair is not there yet.
-type Registry = RwLock<HashMap<(Gid, u32), Option<Weak<Qp>>>>;
+type Registry = RwLock<Known>;
+type Known = HashMap<(Gid, u32), Option<Weak<Qp>>>;
 
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(Registry::default)
+    REGISTRY.get_or_init(|| {
+        // A child has devices of its own, and nobody there would ever unlock it.
+        mkey_os::fork::around(hold_registry, let_go_of_registry);
+        Registry::default()
+    })
+}
+
+thread_local! {
+    /// Of a thread that forks.
+    static HELD: RefCell<Option<RwLockWriteGuard<'static, Known>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn hold_registry() {
+    let held = registry().write().unwrap_or_else(PoisonError::into_inner);
+    // Fails if the thread is ending: a child of that is not so safe.
+    let _ = HELD.try_with(|place| place.replace(Some(held)));
+}
+
+extern "C" fn let_go_of_registry() {
+    let _ = HELD.try_with(|place| place.take());
 }
 
 /// The queue pair with this number at this port.

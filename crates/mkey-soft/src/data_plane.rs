@@ -8,6 +8,7 @@ use mkey_core::data_plane::{CompletionQueue, PostError, QueuePair, SharedReceive
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::work::{Completion, RecvWr, SendWr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The data plane of a queue pair. It may outlive the queue pair; then it answers that.
 #[derive(Clone, Debug)]
@@ -18,6 +19,11 @@ pub struct SoftQp {
 impl SoftQp {
     pub(crate) fn new(qp: Arc<Qp>) -> Self {
         Self { qp }
+    }
+
+    /// How many work requests the send queue takes now, until somebody posts or polls.
+    pub fn send_room(&self) -> u32 {
+        self.qp.send_room()
     }
 }
 
@@ -46,6 +52,23 @@ pub struct SoftCq {
 impl SoftCq {
     pub(crate) fn new(core: Arc<Core>, cq: Arc<Cq>) -> Self {
         Self { core, cq }
+    }
+}
+
+impl SoftCq {
+    /// Has completions stamped with the device's time from now on.
+    pub fn stamp(&self) {
+        self.cq.stamp(self.core.options.clock.clone());
+    }
+
+    /// Takes the oldest completion, with the device's time when it came: 0 without
+    /// [`SoftCq::stamp`].
+    ///
+    /// # Errors
+    /// As polling.
+    pub fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>> {
+        self.core.pump();
+        self.cq.poll_stamped().map_err(|reason| cq_error(&self.cq, "poll_cq", reason))
     }
 }
 

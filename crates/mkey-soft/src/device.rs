@@ -3,12 +3,13 @@
 use crate::completion::Cq;
 use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
+use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
 use crate::events::{Channel, EventQueue};
-use crate::link::Port;
+use crate::link::{Port, mtu};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
-use crate::receive::{MAX_SGE, Srq};
+use crate::receive::{MAX_SGE, Srq, XrcHome};
 use crate::refusals::RefusalLog;
 use crate::registration::Registrations;
 use crate::slots::MOST;
@@ -20,9 +21,12 @@ use mkey_core::engine::{Engine, EngineConfig};
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::MAX_KEYS;
-use mkey_core::queue_pair::{QpAttr, QpInit, QpModify};
+use mkey_core::queue_pair::{QpAttr, QpInit, QpModify, Xrc};
 use mkey_core::refusal::{PdId, QpId};
+use mkey_core::rights::Rights;
 use mkey_core::work::Sge;
+use mkey_os::count_fd::CountFd;
+use mkey_os::error::OsError;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -30,8 +34,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The largest datagram, in bytes.
-pub(crate) const MTU: u32 = 4096;
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 const QP_NUM_BITS: u32 = 24;
 
@@ -61,6 +63,10 @@ impl SoftDevice {
             let (what, value) = ("max_keys", u64::from(options.max_keys));
             return Err(fail(Reason::Argument { what, value, allowed: "1 to 2^24 - 1" }));
         }
+        if let Some(mtu) = options.mtu.filter(|mtu| !mtu::SIZES.contains(mtu)) {
+            let (what, allowed) = ("mtu", "256, 512, 1024, 2048 or 4096");
+            return Err(fail(Reason::Argument { what, value: u64::from(mtu), allowed }));
+        }
         let tolerant = mkey_os::copy::install()
             .map_err(|error| fail(Reason::System { call: "sigaction", errno: errno_of(&error) }))?;
         let seed = options.seed.unwrap_or_else(random);
@@ -70,12 +76,14 @@ impl SoftDevice {
             engine: Engine::new(config, executors().clone()),
             tolerant,
             events: EventQueue::default(),
-            refusals: RefusalLog::new(options.refusal_log),
+            refusals: RefusalLog::new(options.refusal_log, options.listener.clone()),
             timers: Arc::new(Timers::new(options.clock.clone())),
             port: Port::new(&options),
+            mtu: mtu::of(&options),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
             objects: Objects::default(),
+            own_memory: DeviceMemory::default(),
             serial: AtomicU32::new(0),
             opened: options.clock.now(),
             next_qp_num: AtomicU32::new(seed as u32 >> 8),
@@ -102,6 +110,31 @@ impl SoftDevice {
     /// that moves a virtual clock moves it to, so that no step between is missed.
     pub fn next_timer(&self) -> Option<Duration> {
         self.core.next_timer()
+    }
+
+    /// A descriptor that is readable while there are events on a channel, for programs that poll.
+    /// Whoever takes an event takes one off its count first.
+    ///
+    /// # Errors
+    /// `UnknownHandle`, or `System` if there are no descriptors left.
+    pub fn channel_fd(&self, channel: ChannelHandle) -> Result<Arc<CountFd>> {
+        let (verb, object) = ("create_comp_channel", Object::CompChannel);
+        let found = self.find(verb, object, channel.0, &self.core.objects.channels)?;
+        found.events.shown().map_err(|error| no_descriptor(verb, &error))
+    }
+
+    /// The same for asynchronous events.
+    ///
+    /// # Errors
+    /// `System` if there are no descriptors left.
+    pub fn async_fd(&self) -> Result<Arc<CountFd>> {
+        self.core.events.shown().map_err(|error| no_descriptor("open_device", &error))
+    }
+
+    /// Waits until the device knows of all pages that the program has taken away so far, and its
+    /// listener, if it has one, was told.
+    pub fn settle(&self) {
+        crate::watch::settled(&self.core);
     }
 
     /// The device's time.
@@ -132,6 +165,17 @@ impl SoftDevice {
 
     fn join(&self, verb: &'static str, pd: PdHandle) -> Result<PdUse> {
         self.core.join(pd).ok_or_else(|| unknown(verb, Object::Pd, pd.0))
+    }
+
+    /// An object that is used from now on.
+    fn used<T: Used>(
+        &self,
+        verb: &'static str,
+        object: Object,
+        handle: u64,
+        table: &std::sync::Mutex<crate::slots::Slots<Arc<T>>>,
+    ) -> Result<Use<T>> {
+        lock(table).get(handle).map(Use::new).ok_or_else(|| unknown(verb, object, handle))
     }
 
     /// Takes an object out of its table unless others use it.
@@ -217,6 +261,12 @@ fn table_full(verb: &'static str, object: Object) -> Error {
     Error::new(verb, "", Reason::TableFull { object, most: u64::from(MOST) })
 }
 
+#[cold]
+fn no_descriptor(verb: &'static str, error: &OsError) -> Error {
+    let reason = Reason::System { call: error.call, errno: error.errno.raw_os_error() };
+    Error::new(verb, "", reason)
+}
+
 fn in_range(
     verb: &'static str,
     what: &'static str,
@@ -255,17 +305,21 @@ fn capabilities(options: &SoftOptions) -> Capabilities {
         window1: true,
         window2: true,
         atomics: true,
+        atomic_write: true,
         zero_based: true,
         null_mr: true,
         rereg: true,
         srq: true,
+        xrc: true,
         dma_buf: true,
+        max_dm_size: MAX_DM_SIZE,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,
             rc: uc | OdpOps::READ | OdpOps::ATOMIC,
             uc,
             ud: both | OdpOps::SRQ_RECV,
+            xrc: uc | OdpOps::READ | OdpOps::ATOMIC,
         },
         // No page lists: any page size from 4 KiB costs one entry.
         page_sizes: !0xfff,
@@ -302,7 +356,7 @@ impl Device for SoftDevice {
     }
 
     fn port(&self) -> PortInfo {
-        PortInfo { active: true, active_mtu: MTU, gid: self.core.options.gid, gid_index: 0 }
+        PortInfo { active: true, active_mtu: self.core.mtu, gid: self.core.options.gid, gid_index: 0 }
     }
 
     fn alloc_pd(&self) -> Result<PdHandle> {
@@ -358,6 +412,35 @@ impl Device for SoftDevice {
     fn alloc_null_mr(&self, pd: PdHandle) -> Result<MrInfo> {
         let pd = self.join("alloc_null_mr", pd)?;
         self.core.registrations.allocate_null(&self.core, pd)
+    }
+
+    fn alloc_dm(&self, length: u64) -> Result<DmHandle> {
+        self.core.own_memory.allocate(length)
+    }
+
+    fn free_dm(&self, dm: DmHandle) -> Result<()> {
+        self.core.own_memory.free(dm)
+    }
+
+    fn reg_dm_mr(
+        &self,
+        pd: PdHandle,
+        dm: DmHandle,
+        offset: u64,
+        length: u64,
+        rights: Rights,
+    ) -> Result<MrInfo> {
+        let pd = self.join("reg_dm_mr", pd)?;
+        let part = self.core.own_memory.part("reg_dm_mr", dm, offset, length)?;
+        self.core.registrations.register_dm(&self.core, pd, part, rights)
+    }
+
+    fn write_dm(&self, dm: DmHandle, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.core.own_memory.write(&self.core, dm, offset, bytes)
+    }
+
+    fn read_dm(&self, dm: DmHandle, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.core.own_memory.read(&self.core, dm, offset, into)
     }
 
     fn advise_mr(&self, pd: PdHandle, advice: Advice, flush: bool, sges: &[Sge]) -> Result<()> {
@@ -433,6 +516,14 @@ impl Device for SoftDevice {
         handle.ok_or_else(|| table_full(verb, Object::Cq))
     }
 
+    fn resize_cq(&self, cq: CqHandle, depth: u32) -> Result<()> {
+        let verb = "resize_cq";
+        let most = self.core.capabilities.max_cqe;
+        in_range(verb, "depth", depth, 1, most, "1 to the device's max_cqe")?;
+        let found = self.find(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
+        found.resize(depth).map_err(|r| Error::new(verb, format_args!("depth {depth}"), r))
+    }
+
     fn destroy_cq(&self, cq: CqHandle) -> Result<()> {
         let cqs = &self.core.objects.cqs;
         let cq = self.remove_unused("destroy_cq", Object::Cq, cq.0, cqs, "queue pairs use it")?;
@@ -449,10 +540,50 @@ impl Device for SoftDevice {
         let pd = self.join(verb, pd)?;
         let make = |handle| {
             let handle = SrqHandle(handle);
-            (Arc::new(Srq::new(handle, pd, max_wr, max_sge)), handle)
+            (Srq::new(handle, pd, max_wr, max_sge, None), handle)
         };
         let handle = lock(&self.core.objects.srqs).insert_with(make);
         handle.ok_or_else(|| table_full(verb, Object::Srq))
+    }
+
+    fn open_xrcd(&self) -> Result<XrcdHandle> {
+        let handle = lock(&self.core.objects.xrcds).insert(Arc::default());
+        handle.map(XrcdHandle).ok_or_else(|| table_full("open_xrcd", Object::Xrcd))
+    }
+
+    fn close_xrcd(&self, xrcd: XrcdHandle) -> Result<()> {
+        let by = "queue pairs or shared receive queues belong to it";
+        let xrcds = &self.core.objects.xrcds;
+        self.remove_unused("close_xrcd", Object::Xrcd, xrcd.0, xrcds, by).map(drop)
+    }
+
+    fn create_xrc_srq(
+        &self,
+        pd: PdHandle,
+        xrcd: XrcdHandle,
+        cq: CqHandle,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<SrqHandle> {
+        let verb = "create_srq";
+        let caps = &self.core.capabilities;
+        in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
+        in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
+        let pd = self.join(verb, pd)?;
+        let cq = self.used(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
+        let domain = self.used(verb, Object::Xrcd, xrcd.0, &self.core.objects.xrcds)?;
+        let make = |handle| {
+            let handle = SrqHandle(handle);
+            let home = XrcHome::new(cq, domain);
+            (Srq::new(handle, pd, max_wr, max_sge, Some(home)), handle)
+        };
+        let handle = lock(&self.core.objects.srqs).insert_with(make);
+        handle.ok_or_else(|| table_full(verb, Object::Srq))
+    }
+
+    fn srq_num(&self, srq: SrqHandle) -> Result<u32> {
+        let found = self.find("get_srq_num", Object::Srq, srq.0, &self.core.objects.srqs)?;
+        Ok(found.number())
     }
 
     fn modify_srq(&self, srq: SrqHandle, limit: u32) -> Result<()> {
@@ -465,6 +596,11 @@ impl Device for SoftDevice {
             self.core.events.push(AsyncEvent::SrqLimitReached(srq));
         }
         Ok(())
+    }
+
+    fn query_srq(&self, srq: SrqHandle) -> Result<u32> {
+        let found = self.find("query_srq", Object::Srq, srq.0, &self.core.objects.srqs)?;
+        Ok(found.limit())
     }
 
     fn destroy_srq(&self, srq: SrqHandle) -> Result<()> {
@@ -504,12 +640,18 @@ impl Device for SoftDevice {
             }
         };
         drop(srqs);
+        let xrcd = match init.xrc {
+            Some(Xrc::Receive(xrcd)) => {
+                Some(self.used(verb, Object::Xrcd, xrcd.0, &objects.xrcds)?)
+            }
+            _ => None,
+        };
         let id = QpId(self.serial());
         let gid = self.core.options.gid;
         // The number is taken by a place holder until the queue pair is there.
         let number = self.number(|number| announce_qp(gid, number, None));
         let number = number.ok_or_else(|| table_full(verb, Object::Qp))?;
-        let ties = Ties { pd, send_cq, recv_cq, srq };
+        let ties = Ties { pd, send_cq, recv_cq, srq, xrcd };
         let make = |handle| {
             let handle = QpHandle(handle);
             let qp = Qp::new(handle, id, number, init, self.core.clone(), ties);

@@ -88,7 +88,7 @@ impl Driver {
             return Some(driver);
         }
         let new: &'static Driver = Box::leak(Box::new(Self::new().ok()?));
-        mkey_os::thread::spawn_behind("mkey-soft engine", || new.run()).ok()?;
+        mkey_os::quiet_thread::spawn("mkey-soft engine", || new.run()).ok()?;
         *driver = Some((generation(), new));
         Some(new)
     }

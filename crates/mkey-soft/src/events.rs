@@ -3,9 +3,11 @@
 use crate::object::Used;
 use crate::sync::lock;
 use mkey_core::device::CqHandle;
+use mkey_os::count_fd::CountFd;
+use mkey_os::error::OsError;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A queue of events and the threads that wait for one.
@@ -19,12 +21,14 @@ pub(crate) struct EventQueue<T> {
 struct State<T> {
     events: VecDeque<T>,
     closed: bool,
+    /// Counts the events for a program that polls.
+    shown: Option<Arc<CountFd>>,
 }
 
 impl<T> Default for EventQueue<T> {
     fn default() -> Self {
         Self {
-            state: Mutex::new(State { events: VecDeque::new(), closed: false }),
+            state: Mutex::new(State { events: VecDeque::new(), closed: false, shown: None }),
             arrived: Condvar::new(),
         }
     }
@@ -36,8 +40,25 @@ pub(crate) struct Closed;
 
 impl<T> EventQueue<T> {
     pub(crate) fn push(&self, event: T) {
-        lock(&self.state).events.push_back(event);
+        let mut state = lock(&self.state);
+        state.events.push_back(event);
+        if let Some(shown) = &state.shown {
+            shown.add();
+        }
+        drop(state);
         self.arrived.notify_one();
+    }
+
+    /// A descriptor that counts the events, from now on. Who takes an event takes one off it first,
+    /// and may find that the event was forgotten meanwhile.
+    pub(crate) fn shown(&self) -> Result<Arc<CountFd>, OsError> {
+        let mut state = lock(&self.state);
+        if let Some(shown) = &state.shown {
+            return Ok(shown.clone());
+        }
+        let shown = Arc::new(CountFd::new(state.events.len() as u32)?);
+        state.shown = Some(shown.clone());
+        Ok(shown)
     }
 
     /// The next event: waits at most `timeout`, for ever without one.
@@ -69,12 +90,24 @@ impl<T> EventQueue<T> {
 
     /// Drops the events that `stale` picks out.
     pub(crate) fn forget(&self, stale: impl Fn(&T) -> bool) {
-        lock(&self.state).events.retain(|event| !stale(event));
+        let mut state = lock(&self.state);
+        let before = state.events.len();
+        state.events.retain(|event| !stale(event));
+        let forgotten = before - state.events.len();
+        if let Some(shown) = &state.shown {
+            // One that is not there any more is in the hands of who is about to look for it.
+            for _ in 0..forgotten {
+                shown.try_take();
+            }
+        }
     }
 
-    /// Wakes all who wait, for good.
+    /// Wakes all who wait, for good; the descriptor goes with whoever has it still.
     pub(crate) fn close(&self) {
-        lock(&self.state).closed = true;
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.shown = None;
+        drop(state);
         self.arrived.notify_all();
     }
 }

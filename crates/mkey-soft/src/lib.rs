@@ -20,7 +20,7 @@
 //!   let in touches memory any more.
 //! * An invalidation, bind or fast registration that meets a running access stalls its send queue
 //!   until that access has ended.
-//! * RC, UC and UD. A failed work request puts an RC queue pair into ERR, another one into SQE.
+//! * RC, UC, UD and XRC. A failed work request puts an RC queue pair into ERR, another one into SQE.
 #![deny(unsafe_code)]
 
 mod clock;
@@ -28,10 +28,12 @@ mod completion;
 mod core;
 mod data_plane;
 mod device;
+mod device_memory;
 mod drain;
 mod driver;
 mod events;
 mod link;
+mod listener;
 mod memory;
 mod message;
 mod nic;
@@ -48,9 +50,11 @@ mod slots;
 mod sync;
 mod timers;
 mod watch;
+mod xrc;
 
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use data_plane::{SoftCq, SoftQp, SoftSrq};
 pub use device::SoftDevice;
 pub use link::{Capture, Direction, Faults, FaultsError, VirtualNetwork};
+pub use listener::Listener;
 pub use options::{Link, PinMode, SoftOptions, Stale, gid_of};

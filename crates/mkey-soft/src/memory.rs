@@ -471,6 +471,20 @@ pub(crate) fn gather(
     Ok(())
 }
 
+/// Writes memory of the device itself.
+pub(crate) fn put(tolerant: Installed, to: HostRange, from: &[u8]) -> Result<(), CopyFault> {
+    let len = from.len().min(to.len as usize);
+    // SAFETY: memory of the device, of which there are no references: peers write it, too.
+    unsafe { tolerant.copy(to.start.0 as *mut u8, from.as_ptr(), len) }
+}
+
+/// Reads memory of the device itself.
+pub(crate) fn get(tolerant: Installed, from: HostRange, into: &mut [u8]) -> Result<(), CopyFault> {
+    let len = into.len().min(from.len as usize);
+    // SAFETY: as above; `into` is the caller's alone.
+    unsafe { tolerant.copy(into.as_mut_ptr(), from.start.0 as *const u8, len) }
+}
+
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// The copy itself.

@@ -2,6 +2,7 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::link::{Capture, Faults, VirtualNetwork};
+use crate::listener::Listener;
 use mkey_core::device::Gid;
 use mkey_os::accounting::Accountant;
 pub use mkey_os::pin::PinMode;
@@ -23,14 +24,17 @@ pub enum Stale {
 
 /// How queue pairs of other processes are reached. Those of this process are reached without any
 /// of it, unless the link says otherwise.
+///
+/// On a [virtual clock](crate::VirtualClock) only the network in memory is one: other processes live by
+/// real time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Link {
     /// They are not.
-    #[default]
     None,
     /// Those of other processes of this user, on this host and in this network namespace, by shared
     /// memory; all others by UDP.
+    #[default]
     Auto,
     /// Those of other processes of this user, on this host and in this network namespace, by shared
     /// memory; others not at all.
@@ -52,6 +56,9 @@ pub struct SoftOptions {
     pub gid: Gid,
     /// How queue pairs of other processes are reached.
     pub link: Link,
+    /// Bytes of payload of a packet at most, 256 to 4096; `None`: as much as the network of the
+    /// port's address takes.
+    pub mtu: Option<u32>,
     /// What befalls packets on their way.
     pub faults: Option<Faults>,
     /// Who is shown the packets.
@@ -82,6 +89,8 @@ pub struct SoftOptions {
     pub implicit_odp: bool,
     /// How many refusals the log keeps.
     pub refusal_log: usize,
+    /// Who is told of refusals and of pages that were taken away, as it happens.
+    pub listener: Option<Arc<dyn Listener>>,
     /// Whether registrations are timed by term
     /// ([`registration_terms`](mkey_core::device::Device::registration_terms)).
     pub measure: bool,
@@ -93,6 +102,7 @@ impl Default for SoftOptions {
             name: "soft0".to_owned(),
             gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
             link: Link::default(),
+            mtu: None,
             faults: None,
             capture: None,
             pin: PinMode::Kernel,
@@ -106,6 +116,7 @@ impl Default for SoftOptions {
             accountant: None,
             implicit_odp: true,
             refusal_log: 256,
+            listener: None,
             measure: false,
         }
     }

@@ -1,13 +1,15 @@
 //! Receive queues, own and shared.
 
-use crate::object::{PdUse, Used};
+use crate::completion::Cq;
+use crate::object::{PdUse, Use, Used};
 use crate::sync::lock;
+use crate::xrc::Xrcd;
 use mkey_core::device::SrqHandle;
 use mkey_core::error::{Object, Reason};
 use mkey_core::refusal::PdId;
 use mkey_core::work::{RecvWr, Sge};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 /// The most scatter/gather entries of one work request.
 pub(crate) const MAX_SGE: usize = 32;
@@ -111,7 +113,25 @@ pub(crate) struct Srq {
     pub(crate) pd: PdId,
     /// Queue pairs that take from it.
     users: AtomicU32,
+    /// Of an extended connection: what it is known by.
+    pub(crate) xrc: Option<XrcHome>,
     state: Mutex<SrqState>,
+}
+
+/// What a shared receive queue of an XRC domain has of its own.
+#[derive(Debug)]
+pub(crate) struct XrcHome {
+    /// Where completions of its receives go.
+    pub(crate) cq: Arc<Cq>,
+    domain: Arc<Xrcd>,
+    /// End with `destroy_srq`.
+    ties: Mutex<Option<(Use<Cq>, Use<Xrcd>)>>,
+}
+
+impl XrcHome {
+    pub(crate) fn new(cq: Use<Cq>, domain: Use<Xrcd>) -> Self {
+        Self { cq: cq.object(), domain: domain.object(), ties: Mutex::new(Some((cq, domain))) }
+    }
 }
 
 #[derive(Debug)]
@@ -124,10 +144,25 @@ struct SrqState {
 }
 
 impl Srq {
-    pub(crate) fn new(handle: SrqHandle, pd: PdUse, depth: u32, max_sge: u32) -> Self {
+    pub(crate) fn new(
+        handle: SrqHandle,
+        pd: PdUse,
+        depth: u32,
+        max_sge: u32,
+        xrc: Option<XrcHome>,
+    ) -> Arc<Self> {
         let (ring, limit, id) = (Ring::new(depth, max_sge), 0, pd.id());
         let state = Mutex::new(SrqState { ring, limit, member: Some(pd) });
-        Self { handle, pd: id, users: AtomicU32::new(0), state }
+        let srq = Arc::new(Self { handle, pd: id, users: AtomicU32::new(0), xrc, state });
+        if let Some(home) = &srq.xrc {
+            home.domain.enter(srq.number(), Arc::downgrade(&srq));
+        }
+        srq
+    }
+
+    /// The number by which messages name it: the handle's place, which is below 2^24.
+    pub(crate) fn number(&self) -> u32 {
+        self.handle.0 as u32 & 0xff_ffff
     }
 
     pub(crate) fn push(&self, wr: &RecvWr<'_>) -> Result<(), Reason> {
@@ -143,6 +178,11 @@ impl Srq {
         let mut state = lock(&self.state);
         state.ring.clear();
         state.member = None;
+        drop(state);
+        if let Some(home) = &self.xrc {
+            home.domain.leave(self.number());
+            lock(&home.ties).take();
+        }
     }
 
     /// Takes the oldest; whether the queue fell below its limit by that.
@@ -169,6 +209,13 @@ impl Srq {
         let below = (state.ring.len() as u64) < u64::from(limit);
         state.limit = if below { 0 } else { limit };
         Ok(below)
+    }
+}
+
+impl Srq {
+    /// What it is armed with.
+    pub(crate) fn limit(&self) -> u32 {
+        lock(&self.state).limit
     }
 }
 

@@ -1,12 +1,14 @@
 //! Memory regions and windows: pins, accounting, the engine's entries.
 
 mod advise;
+mod device_memory;
 mod dma_buf;
 mod rereg;
 
 use crate::core::Core;
+use crate::device_memory::Dm;
 use crate::memory;
-use crate::object::PdUse;
+use crate::object::{PdUse, Use};
 use crate::options::SoftOptions;
 use crate::qp::settle;
 use crate::slots::Slots;
@@ -69,6 +71,8 @@ struct Hold {
     _charge: Option<Charge>,
     /// Our own, of a file's memory; goes after the pin of it. Boxed, as it is rare.
     _mapping: Option<Box<FileMapping>>,
+    /// Memory of the device itself.
+    _own: Option<Use<Dm>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,7 @@ enum Kind {
     Null,
     Fast,
     DmaBuf,
+    Device,
 }
 
 #[derive(Debug)]

@@ -62,8 +62,8 @@ impl Watch {
         // A forked child whose parent has started the watcher hears nothing.
         if watcher.is_here() {
             // The thread comes first: without it every event would stop all accesses for ever.
-            let thread = std::thread::Builder::new().name("mkey-soft marks".to_owned());
-            thread.spawn(|| notes.mark_all()).map_err(|error| Unavailable {
+            let thread = mkey_os::quiet_thread::spawn("mkey-soft marks", || notes.mark_all());
+            thread.map_err(|error| Unavailable {
                 source: mkey_os::error::OsError {
                     call: "clone",
                     errno: mkey_os::error::Errno::from_io_error(&error)
@@ -166,7 +166,14 @@ impl Notes {
 }
 
 fn mark(core: &Core, events: &[(HostRange, DetachCause)]) {
-    core.engine.detach_all(events, core.age());
+    let met = core.engine.detach_all(events, core.age());
+    if met > 0
+        && let Some(listener) = &core.options.listener
+    {
+        for &(range, cause) in events {
+            listener.detached(range, cause);
+        }
+    }
     for (range, _) in events {
         let start = range.start.0 as usize;
         core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));

@@ -194,7 +194,8 @@ impl Inner {
                 }
             };
             let (op, flags, dest) = (work.op, work.flags, work.dest);
-            wrs.push(SendWr { wr_id: self.send.wr_id(number), op, payload, flags, dest });
+            let wr_id = self.send.wr_id(number);
+            wrs.push(SendWr { wr_id, op, payload, flags, dest, srq: None });
         }
         let posted = if wrs.is_empty() { Ok(()) } else { self.plane.post_send(&wrs) };
         let Err(error) = posted else {

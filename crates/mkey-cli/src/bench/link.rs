@@ -197,6 +197,7 @@ fn post_and_wait<'w, D: DataPlane>(
         payload: Payload::Sges(&[]),
         flags: SendFlags::empty(),
         dest: None,
+        srq: None,
     };
     let mut chain = [nothing; MOST];
     let mut filled = 0;

@@ -432,7 +432,7 @@ impl<'m, S: Subject> Run<'m, S> {
                 let mut flags = SendFlags::empty();
                 flags.set(SendFlags::SIGNALED, request.signaled || at + 1 == count);
                 flags.set(SendFlags::FENCE, request.fence);
-                SendWr { wr_id: posted.wr, op: *op, payload, flags, dest: None }
+                SendWr { wr_id: posted.wr, op: *op, payload, flags, dest: None, srq: None }
             })
             .collect();
         let first = named.first().map_or(Kind::Send, |((_, posted), _)| posted.kind);

@@ -7,6 +7,7 @@
 mod capture;
 mod datagram;
 mod faults;
+pub(crate) mod mtu;
 mod port;
 mod shm;
 mod udp;

@@ -40,7 +40,10 @@ impl Port {
     /// The port of a device that is opened so; `None` if it has no link.
     pub(crate) fn new(options: &SoftOptions) -> Option<Self> {
         let gid = options.gid;
-        let ways = Ways::new(&options.link, gid)?;
+        let ways = match options.clock.is_virtual() {
+            true => Ways::in_memory(&options.link, gid)?,
+            false => Ways::new(&options.link, gid)?,
+        };
         let weather = options.faults.map(|faults| Weather::new(faults, options.clock.clone()));
         Some(Self {
             gid,

@@ -45,16 +45,20 @@ impl Ways {
     pub(super) fn new(link: &options::Link, gid: Gid) -> Option<Self> {
         let choice = match link {
             options::Link::None => return None,
-            options::Link::Virtual(network) => {
-                let (network, link) = (network.clone(), network.attach(gid));
-                return Some(Self::Virtual { network, link });
-            }
+            options::Link::Virtual(_) => return Self::in_memory(link, gid),
             options::Link::Auto => Choice::Auto,
             options::Link::SharedMemory => Choice::SharedMemory,
             options::Link::Udp => Choice::Udp,
         };
         let (shared, udp) = (OnceLock::new(), OnceLock::new());
         Some(Self::Real(Real { gid, choice, shared, udp, far: RwLock::default() }))
+    }
+
+    /// The same, if it is a network in memory.
+    pub(super) fn in_memory(link: &options::Link, gid: Gid) -> Option<Self> {
+        let options::Link::Virtual(network) = link else { return None };
+        let (network, link) = (network.clone(), network.attach(gid));
+        Some(Self::Virtual { network, link })
     }
 
     /// The network in memory, if it is one.

@@ -529,8 +529,8 @@ type Packets<'a> = &'a [(Request, u64)];
 #[test]
 fn r_ra_14_packets_that_do_not_fit_are_invalid() {
     let read = Request::Read(range(1));
-    let flush = Request::AtomicWrite(range(8));
-    let bad: [(Packets<'_>, Request, u64); 13] = [
+    let word = |address, length| Request::AtomicWrite(reth::Repr { address, ..range(length) });
+    let bad: [(Packets<'_>, Request, u64); 15] = [
         (&[], send(true, false), 255),
         (&[], send(true, true), 257),
         (&[], send(false, false), 256),
@@ -543,7 +543,9 @@ fn r_ra_14_packets_that_do_not_fit_are_invalid() {
         (&[], write(true, true, 8), 7),
         (&[], write(true, false, 256), 256),
         (&[(write(true, false, 300), 256)], write(false, true, 0), 45),
-        (&[], flush, 8),
+        (&[], word(4, 8), 8),
+        (&[], word(8, 4), 4),
+        (&[(send(true, false), 256)], word(8, 8), 8),
     ];
     for (before, request, payload) in bad {
         let mut responder = Responder::new(true, psn(0), 1);

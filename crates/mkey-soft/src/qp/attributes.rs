@@ -62,7 +62,8 @@ impl Qp {
         let from = view.state();
         let to = change.state.unwrap_or(from);
         if change.state.is_some() {
-            check_transition(self.kind, from, to, change)?;
+            let ends = self.xrc.as_ref().map(|end| end.is_send());
+            check_transition(Form { kind: self.kind, ends }, from, to, change)?;
         }
         if to == QpState::Reset {
             rq.ring.clear();
@@ -74,6 +75,7 @@ impl Qp {
                 let view = view.with_state(QpState::Reset).with_rights(Rights::empty());
                 view.with_reads(false).anew()
             });
+            self.forget_completions();
             return Ok(());
         }
         apply(&mut sq.attr, change);
@@ -125,6 +127,14 @@ impl Qp {
         QpAttr { state: view.state(), rights: sq.attr.rights, ..sq.attr.clone() }
     }
 
+    /// As drivers do when a queue pair's life ends: who polls on is not told of it.
+    fn forget_completions(&self) {
+        self.send_cq.purge(self.num);
+        if !std::sync::Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq.purge(self.num);
+        }
+    }
+
     /// Ends the queue pair: what is queued is dropped, and nothing reaches it any more.
     pub(crate) fn destroy(&self) {
         forget_qp(self.core.options.gid, self.num);
@@ -138,6 +148,7 @@ impl Qp {
             rq.begun = None;
             drop(rq);
             self.close_sends(&mut sq);
+            self.forget_completions();
         }
         drain_ended(&self.core);
         let ties = lock(&self.ties).take();
@@ -210,16 +221,37 @@ fn check_values(change: &QpModify, max_rd_atomic: u8) -> Result<(), Reason> {
     Ok(())
 }
 
+/// What the attributes that a queue pair needs depend on.
+#[derive(Clone, Copy)]
+struct Form {
+    kind: QpKind,
+    /// Of an extended connection: whether it is the sending end.
+    ends: Option<bool>,
+}
+
+impl Form {
+    /// Whether it takes a peer's READs and atomics, and answers.
+    fn answers(self) -> bool {
+        self.kind == QpKind::Rc && self.ends != Some(true)
+    }
+
+    /// Whether it sends and waits for answers.
+    fn asks(self) -> bool {
+        self.kind == QpKind::Rc && self.ends != Some(false)
+    }
+}
+
 /// The transitions of a queue pair and what each needs (`ibv_modify_qp`).
 fn check_transition(
-    kind: QpKind,
+    form: Form,
     from: QpState,
     to: QpState,
     change: &QpModify,
 ) -> Result<(), Reason> {
     use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
     let refuse = |missing| Err(Reason::QpTransition { from, to, missing });
-    let (rc, ud) = (kind == QpKind::Rc, kind == QpKind::Ud);
+    let (rc, ud) = (form.kind == QpKind::Rc, form.kind == QpKind::Ud);
+    let (asks, answers) = (form.asks(), form.answers());
     let needed: &[(&'static str, bool)] = match (from, to) {
         (_, Reset | Error) | (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Sqd | Rts) => &[],
         (Sqe, Rts) if !rc => &[],
@@ -234,33 +266,29 @@ fn check_transition(
             ("path_mtu", !ud && change.path_mtu.is_none()),
             ("dest_qp_num", !ud && change.dest_qp_num.is_none()),
             ("rq_psn", !ud && change.rq_psn.is_none()),
-            ("max_dest_rd_atomic", rc && change.max_dest_rd_atomic.is_none()),
-            ("min_rnr_timer", rc && change.min_rnr_timer.is_none()),
+            ("max_dest_rd_atomic", answers && change.max_dest_rd_atomic.is_none()),
+            ("min_rnr_timer", answers && change.min_rnr_timer.is_none()),
         ],
         (Rtr, Rts) => &[
             ("sq_psn", change.sq_psn.is_none()),
             ("timeout", rc && change.timeout.is_none()),
-            ("retry_cnt", rc && change.retry_cnt.is_none()),
-            ("rnr_retry", rc && change.rnr_retry.is_none()),
-            ("max_rd_atomic", rc && change.max_rd_atomic.is_none()),
+            ("retry_cnt", asks && change.retry_cnt.is_none()),
+            ("rnr_retry", asks && change.rnr_retry.is_none()),
+            ("max_rd_atomic", asks && change.max_rd_atomic.is_none()),
         ],
         _ => return refuse(None),
     };
     match needed.iter().find(|(_, missing)| *missing) {
         Some(&(name, _)) => refuse(Some(name)),
-        None => check_surplus(kind, from, to, change),
+        None => check_surplus(form, from, to, change),
     }
 }
 
 /// Refuses attributes that can not be set in this transition, as the kernel's table has it.
-fn check_surplus(
-    kind: QpKind,
-    from: QpState,
-    to: QpState,
-    change: &QpModify,
-) -> Result<(), Reason> {
+fn check_surplus(form: Form, from: QpState, to: QpState, change: &QpModify) -> Result<(), Reason> {
     use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
-    let (rc, ud) = (kind == QpKind::Rc, kind == QpKind::Ud);
+    let (rc, ud) = (form.kind == QpKind::Rc, form.kind == QpKind::Ud);
+    let (asks, answers) = (form.asks(), form.answers());
     let ends = matches!(to, Reset | Error) || (from, to) == (Rts, Sqd);
     let (resets, inits) = ((from, to) == (Reset, Init), (from, to) == (Init, Init));
     let (connects, starts) = ((from, to) == (Init, Rtr), (from, to) == (Rtr, Rts));
@@ -276,12 +304,16 @@ fn check_surplus(
         ("dest_qp_num", change.dest_qp_num.is_some(), path),
         ("rq_psn", change.rq_psn.is_some(), path),
         ("sq_psn", change.sq_psn.is_some(), starts),
-        ("max_rd_atomic", change.max_rd_atomic.is_some(), rc && (starts || drained)),
-        ("max_dest_rd_atomic", change.max_dest_rd_atomic.is_some(), rc && (connects || drained)),
-        ("min_rnr_timer", change.min_rnr_timer.is_some(), rc && !places),
+        ("max_rd_atomic", change.max_rd_atomic.is_some(), asks && (starts || drained)),
+        (
+            "max_dest_rd_atomic",
+            change.max_dest_rd_atomic.is_some(),
+            answers && (connects || drained),
+        ),
+        ("min_rnr_timer", change.min_rnr_timer.is_some(), answers && !places),
         ("timeout", change.timeout.is_some(), rc && (starts || drained)),
-        ("retry_cnt", change.retry_cnt.is_some(), rc && (starts || drained)),
-        ("rnr_retry", change.rnr_retry.is_some(), rc && (starts || drained)),
+        ("retry_cnt", change.retry_cnt.is_some(), asks && (starts || drained)),
+        ("rnr_retry", change.rnr_retry.is_some(), asks && (starts || drained)),
         ("ah", change.ah.is_some(), !ud && (connects || drained)),
     ];
     match given.iter().find(|(_, given, fits)| *given && (ends || !fits)) {
@@ -301,7 +333,8 @@ mod tests {
     fn an_attribute_that_does_not_go_with_the_change_of_state_is_refused() {
         use QpState::{Init, Reset, Rtr, Rts, Sqd};
         let check = |kind, from, to, change: &QpModify| {
-            check_transition(kind, from, to, change).map_err(|reason| reason.errno())
+            let form = Form { kind, ends: None };
+            check_transition(form, from, to, change).map_err(|reason| reason.errno())
         };
         let plain = QpModify::default();
         let timer = QpModify { min_rnr_timer: Some(1), ..plain.clone() };

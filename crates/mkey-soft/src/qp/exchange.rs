@@ -134,7 +134,9 @@ impl Qp {
         let qp = find_qp(sq.attr.ah?.gid, sq.attr.dest_qp_num)?;
         let rq = lock(&qp.rq);
         let view = qp.gate.view();
-        let ours = rq.peer == (self.core.options.gid, self.num) && qp.kind == self.kind;
+        let ends = [&self.xrc, &qp.xrc].map(|end| end.as_ref().map(|end| end.is_send()));
+        let fits = qp.kind == self.kind && matches!(ends, [None, None] | [Some(true), Some(false)]);
+        let ours = rq.peer == (self.core.options.gid, self.num) && fits;
         drop(rq);
         if !ours || !view.receives() {
             return None;
@@ -216,6 +218,9 @@ impl Qp {
         after: &mut After,
     ) -> Outcome {
         let (peer, connection) = (&*link.qp, link.connection());
+        let Some(pd) = peer.enter(wr.srq) else {
+            return self.answered(peer, wr, 0, peer.no_such_queue(after));
+        };
         if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
             && (1..=memory::CHUNK).contains(&u64::from(sge.length))
             && peer.gate.view().allows(Want::RemoteWrite)
@@ -229,13 +234,18 @@ impl Qp {
                 want: Want::LocalRead,
             };
             let source = Site { core: &self.core, access, through: None };
-            return match peer.write_chunk(executor, connection, &source, remote, after) {
+            return match peer.write_chunk(executor, connection, pd, &source, remote, after) {
                 Answer::Ack => Outcome::Done(0),
                 answer => self.answered(peer, wr, access.length, answer),
             };
         }
         let ask = match wr.op {
             SendOp::Write(remote) => Ask::Write { remote, imm: None },
+            // 8 aligned bytes are copied as one word.
+            SendOp::AtomicWrite(remote) => match atomic_write_fits(wr, remote) {
+                Ok(()) => Ask::Write { remote, imm: None },
+                Err(status) => return Outcome::Failed { status, vendor_err: 0 },
+            },
             SendOp::WriteImm(remote, imm) => Ask::Write { remote, imm: Some(imm) },
             SendOp::SendImm(imm) => Ask::Send { imm: Some(imm), invalidate: None },
             SendOp::SendInv(key) => Ask::Send { imm: None, invalidate: Some(key.0) },
@@ -293,7 +303,7 @@ impl Qp {
         let vendor_err = match nak.why {
             Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
                 let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };
-                self.core.refuse(peer.num, &words, why)
+                self.core.was_refused(peer.num, &words, why)
             }
             _ => nak.number,
         };
@@ -376,7 +386,7 @@ impl Qp {
             return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
         }
         let (source, length) = self.source(wr);
-        if length > u64::from(crate::device::MTU) {
+        if length > u64::from(self.core.mtu) {
             return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
         }
         if let Err(outcome) = self.check_source(executor, wr, &source, length) {
@@ -431,13 +441,29 @@ pub(super) fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
+/// What an atomic write must be.
+pub(super) fn atomic_write_fits(wr: &SendWr<'_>, remote: RemoteAddr) -> Result<(), WcStatus> {
+    let length = match wr.payload {
+        Payload::Inline(bytes) => bytes.len() as u64,
+        Payload::Sges(sges) => total(sges),
+    };
+    match (length, remote.address.0 % 8) {
+        (8, 0) => Ok(()),
+        (8, _) => Err(WcStatus::RemInvReqErr),
+        _ => Err(WcStatus::LocLenErr),
+    }
+}
+
 pub(super) fn sends_bytes(op: &SendOp<'_>) -> bool {
     !matches!(op, SendOp::Read(_) | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. })
 }
 
 fn remote(op: &SendOp<'_>) -> Option<RemoteAddr> {
     match *op {
-        SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => Some(remote),
+        SendOp::Write(remote)
+        | SendOp::WriteImm(remote, _)
+        | SendOp::AtomicWrite(remote)
+        | SendOp::Read(remote) => Some(remote),
         SendOp::FetchAdd { remote, .. } | SendOp::CompareSwap { remote, .. } => Some(remote),
         _ => None,
     }

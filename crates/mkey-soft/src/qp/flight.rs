@@ -1,6 +1,6 @@
 //! The requester of a queue pair whose peer is reached by a link: work requests in flight.
 
-use super::exchange::{Outcome, sends_bytes, total};
+use super::exchange::{Outcome, atomic_write_fits, sends_bytes, total};
 use super::packets::{Todo, belongs, fields};
 use super::requester::Sq;
 use super::wait::Wait;
@@ -72,14 +72,16 @@ impl Flight {
             Payload::Inline(bytes) => bytes.len() as u64,
             Payload::Sges(sges) => total(sges),
         };
-        let kind = match wr.op {
-            SendOp::Read(_) => Kind::Read,
-            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => Kind::Atomic,
+        let (kind, length) = match wr.op {
+            SendOp::Read(_) => (Kind::Read, length),
+            // Answered as a READ of nothing.
+            SendOp::AtomicWrite(_) => (Kind::Read, 0),
+            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => (Kind::Atomic, length),
             SendOp::BindMw(_) | SendOp::BindMw1(_) | SendOp::RegMr(_) => {
-                Kind::Local { alone: false }
+                (Kind::Local { alone: false }, 0)
             }
-            SendOp::LocalInv(_) => Kind::Local { alone: true },
-            _ => Kind::Data,
+            SendOp::LocalInv(_) => (Kind::Local { alone: true }, 0),
+            _ => (Kind::Data, length),
         };
         let fence = wr.flags.contains(SendFlags::FENCE);
         self.machine.push(Message { kind, length, fence });
@@ -305,7 +307,14 @@ impl Qp {
             Source::Bytes(bytes) => Source::Bytes(bytes.split(out.offset as usize).1),
             source => source,
         };
-        let (body, payload) = body(self.kind, wr, out, length);
+        let (request, payload) = request(wr, out, length);
+        let body = match (&self.xrc, self.kind) {
+            (Some(_), _) => {
+                Body::XrcRequest { srq: Qpn::wrapping(wr.srq.unwrap_or_default()), request }
+            }
+            (None, QpKind::Uc) => Body::UcRequest(request),
+            (None, _) => Body::RcRequest(request),
+        };
         let mut outbound = flight.route.outbound(body, out.psn);
         outbound.length = payload;
         let fields = &mut outbound.repr.fields;
@@ -338,6 +347,10 @@ impl Qp {
             SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } if length != 8 => {
                 Err(Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 })
             }
+            SendOp::AtomicWrite(remote) if atomic_write_fits(wr, remote).is_err() => {
+                let status = atomic_write_fits(wr, remote).err().unwrap_or(WcStatus::LocLenErr);
+                Err(Outcome::Failed { status, vendor_err: 0 })
+            }
             op if sends_bytes(&op) => self.check_source(executor, wr, source, length),
             _ => Ok(()),
         }
@@ -367,6 +380,7 @@ impl Qp {
         let Some(stored) = sq.queue.get(place) else { return Todo::SEND };
         let wr = stored.wr();
         let landed = match heard {
+            Heard::Land { .. } if matches!(wr.op, SendOp::AtomicWrite(_)) => Ok(()),
             Heard::Land { offset, .. } => self.land(executor, &wr, offset, inbound.payload),
             Heard::Word { original, .. } => {
                 self.land(executor, &wr, 0, Bytes::of(&original.to_ne_bytes()))
@@ -420,7 +434,7 @@ fn bytes_read(wr: &SendWr<'_>) -> u32 {
 }
 
 /// What the packet says, and the bytes of payload that it has.
-fn body(kind: QpKind, wr: &SendWr<'_>, out: &Outgoing, total: u64) -> (Body, usize) {
+fn request(wr: &SendWr<'_>, out: &Outgoing, total: u64) -> (Request, usize) {
     let Outgoing { first, last, offset, .. } = *out;
     let range = |remote: RemoteAddr, offset: u64, length: u64| reth::Repr {
         address: remote.address.0.wrapping_add(offset),
@@ -460,11 +474,8 @@ fn body(kind: QpKind, wr: &SendWr<'_>, out: &Outgoing, total: u64) -> (Body, usi
         SendOp::CompareSwap { remote, compare, swap } => {
             (Request::CompareSwap(word(remote, swap, compare)), 0)
         }
+        SendOp::AtomicWrite(remote) => (Request::AtomicWrite(range(remote, 0, 8)), 8),
         _ => (send(Tail::Plain), out.length),
     };
-    let body = match kind {
-        QpKind::Uc => Body::UcRequest(request),
-        _ => Body::RcRequest(request),
-    };
-    (body, payload as usize)
+    (request, payload as usize)
 }

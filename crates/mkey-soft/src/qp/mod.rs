@@ -30,6 +30,7 @@ use crate::core::Core;
 use crate::object::{PdUse, Use};
 use crate::receive::{Receive, Srq};
 use crate::sync::lock;
+use crate::xrc::{End, Xrcd};
 use gate::Gate;
 use mkey_core::device::QpHandle;
 use mkey_core::engine::QpScope;
@@ -55,6 +56,8 @@ pub(crate) struct Qp {
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
+    /// Which end of an extended connection it is, if it is one.
+    xrc: Option<Box<End>>,
     /// Ends with `destroy_qp`, although others may hold the queue pair itself for longer.
     ties: Mutex<Option<Ties>>,
     limits: Limits,
@@ -82,6 +85,7 @@ pub(crate) struct Ties {
     pub(crate) send_cq: Use<Cq>,
     pub(crate) recv_cq: Use<Cq>,
     pub(crate) srq: Option<Use<Srq>>,
+    pub(crate) xrcd: Option<Use<Xrcd>>,
 }
 
 /// What is to be done once no lock is held. Mostly nothing.
@@ -144,7 +148,12 @@ impl Qp {
     ) -> Arc<Self> {
         let (send_cq, recv_cq) = (ties.send_cq.object(), ties.recv_cq.object());
         let srq = ties.srq.as_ref().map(Use::object);
-        let recv_depth = if srq.is_some() { 0 } else { init.max_recv_wr };
+        let recv_depth = if srq.is_some() || init.xrc.is_some() { 0 } else { init.max_recv_wr };
+        let xrc = match (init.xrc, &ties.xrcd) {
+            (None, _) => None,
+            (Some(_), Some(xrcd)) => Some(Box::new(End::receive(xrcd.object()))),
+            (Some(_), None) => Some(Box::new(End::Send)),
+        };
         Arc::new_cyclic(|me| Self {
             id,
             num,
@@ -153,7 +162,11 @@ impl Qp {
             pd: ties.pd.id(),
             ties: Mutex::new(Some(ties)),
             limits: Limits {
-                max_send_wr: init.max_send_wr,
+                // The receiving end of an extended connection sends nothing.
+                max_send_wr: match xrc.as_deref() {
+                    Some(End::Receive { .. }) => 0,
+                    _ => init.max_send_wr,
+                },
                 max_send_sge: init.max_send_sge,
                 max_inline: init.max_inline,
                 signal_all: init.signal_all,
@@ -166,6 +179,7 @@ impl Qp {
             send_cq,
             recv_cq,
             srq,
+            xrc,
             me: me.clone(),
         })
     }
@@ -193,9 +207,35 @@ impl Qp {
     /// Adds a completion of the receive queue. Errors count as solicited.
     fn complete_receive(&self, completion: &Completion, solicited: bool, after: &mut After) {
         let solicited = solicited || completion.status != WcStatus::Success;
-        if self.recv_cq.push(completion, None, solicited).is_err() {
-            self.overran(&self.recv_cq, after);
+        let named = self.named();
+        let home = named.as_ref().and_then(|srq| srq.xrc.as_ref());
+        let cq = home.map_or(&self.recv_cq, |home| &home.cq);
+        if cq.push(completion, None, solicited).is_err() {
+            self.overran(cq, after);
         }
+    }
+
+    /// Of an extended connection: the shared receive queue that the request in hand names.
+    #[inline]
+    fn named(&self) -> Option<Arc<Srq>> {
+        self.xrc.as_ref()?.named()
+    }
+
+    /// Takes note of the shared receive queue that a request names. Where its accesses are checked;
+    /// `None` if it names none although it must.
+    #[inline]
+    pub(crate) fn enter(&self, srq: Option<u32>) -> Option<PdId> {
+        match &self.xrc {
+            None => Some(self.pd),
+            Some(end) => end.name(srq).then(|| self.domain()),
+        }
+    }
+
+    /// Where a peer's accesses are checked: of an extended connection in the domain of the queue that
+    /// the request names.
+    #[inline]
+    fn domain(&self) -> PdId {
+        self.named().map_or(self.pd, |srq| srq.pd)
     }
 
     /// A completion with nothing but the work request's number and a status.

@@ -96,11 +96,20 @@ impl Qp {
         inbound: &Inbound<'_>,
         after: &mut After,
     ) -> Todo {
+        let sends = self.xrc.as_ref().map(|end| end.is_send());
         match (&inbound.repr.body, self.kind) {
-            (Body::RcRequest(request), QpKind::Rc) | (Body::UcRequest(request), QpKind::Uc) => {
-                self.hear_request(executor, inbound, request, after)
+            (Body::RcRequest(request), QpKind::Rc) | (Body::UcRequest(request), QpKind::Uc)
+                if self.xrc.is_none() =>
+            {
+                self.hear_request(executor, inbound, request, None, after)
             }
-            (Body::RcResponse(response), QpKind::Rc) => {
+            (Body::XrcRequest { srq, request }, QpKind::Rc) if sends == Some(false) => {
+                self.hear_request(executor, inbound, request, Some(srq.get()), after)
+            }
+            (Body::RcResponse(response), QpKind::Rc) if self.xrc.is_none() => {
+                self.hear_response(executor, inbound, response)
+            }
+            (Body::XrcResponse(response), QpKind::Rc) if sends == Some(true) => {
                 self.hear_response(executor, inbound, response)
             }
             (&Body::UdSend { deth, imm }, QpKind::Ud) => {
@@ -129,6 +138,7 @@ impl Qp {
         executor: &mut Executor,
         inbound: &Inbound<'_>,
         request: &request::Request,
+        srq: Option<u32>,
         after: &mut After,
     ) -> Todo {
         let mut listening = lock(&self.listening);
@@ -156,6 +166,7 @@ impl Qp {
         let length = inbound.payload.len() as u64;
         let answered = match listening.machine.admit(fields.psn, request, length, mtu) {
             Admit::Nothing => return Todo::REPLY,
+            _ if self.enter(srq).is_none() => answered(self.no_such_queue(after)),
             Admit::Invalid => {
                 self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
                 Answered::Nak(Syndrome::Nak(NakCode::InvalidRequest))
@@ -181,6 +192,7 @@ impl Qp {
             }
             Admit::Write { reth, before } => {
                 let (imm, last) = match request {
+                    request::Request::AtomicWrite(_) => (None, true),
                     request::Request::Write(Write::Last(imm) | Write::Only(_, imm)) => (*imm, true),
                     _ => (None, false),
                 };
@@ -226,13 +238,7 @@ impl Qp {
             solicited: inbound.repr.fields.solicited,
             datagram: None,
         };
-        match self.handle_request(executor, through, &mut request, after) {
-            Answer::Ack => Answered::Done,
-            Answer::Nak(nak) => Answered::Nak(said(&nak)),
-            Answer::NotReady(code) => Answered::Nak(Syndrome::RnrNak(RnrTimer::from_code(code))),
-            // The payload is there, so it is never unsent.
-            Answer::Dropped | Answer::Silence | Answer::Unsent(_) => Answered::Dropped,
-        }
+        answered(self.handle_request(executor, through, &mut request, after))
     }
 
     /// A READ, whose bytes are read as they are sent, or an atomic. What stands in the way of a READ
@@ -314,7 +320,11 @@ impl Qp {
     fn reply(&self, listening: &mut Listening, executor: &mut Executor, after: &mut After) {
         let Listening { machine, back: Some(back), .. } = listening else { return };
         while let Some(reply) = machine.next() {
-            let mut outbound = back.outbound(Body::RcResponse(reply.response), reply.psn);
+            let body = match &self.xrc {
+                None => Body::RcResponse(reply.response),
+                Some(_) => Body::XrcResponse(reply.response),
+            };
+            let mut outbound = back.outbound(body, reply.psn);
             outbound.length = reply.bytes.map_or(0, |bytes| bytes.length as usize);
             let mut missed = None;
             let sent = back.path.send(&outbound, &mut |room| {
@@ -358,6 +368,16 @@ impl Qp {
         if let Some(port) = &self.core.port {
             port.block(self.weak());
         }
+    }
+}
+
+fn answered(answer: Answer) -> Answered {
+    match answer {
+        Answer::Ack => Answered::Done,
+        Answer::Nak(nak) => Answered::Nak(said(&nak)),
+        Answer::NotReady(code) => Answered::Nak(Syndrome::RnrNak(RnrTimer::from_code(code))),
+        // The payload is there, so it is never unsent.
+        Answer::Dropped | Answer::Silence | Answer::Unsent(_) => Answered::Dropped,
     }
 }
 

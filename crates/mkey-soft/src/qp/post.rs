@@ -30,7 +30,11 @@ impl Qp {
         match wr.op {
             SendOp::Write(_) | SendOp::WriteImm(..) if self.kind != QpKind::Ud => Ok(()),
             SendOp::Send | SendOp::SendImm(_) => self.check_dest(wr),
-            SendOp::SendInv(_) | SendOp::Read(_) if self.kind == QpKind::Rc => Ok(()),
+            SendOp::SendInv(_) | SendOp::Read(_) | SendOp::AtomicWrite(_)
+                if self.kind == QpKind::Rc =>
+            {
+                Ok(())
+            }
             SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } if self.kind == QpKind::Rc => {
                 exactly(
                     given,
@@ -53,8 +57,11 @@ impl Qp {
         match wr.op {
             SendOp::Write(_) | SendOp::WriteImm(..) if self.kind != QpKind::Ud => {}
             SendOp::Send | SendOp::SendImm(_) => self.check_dest(wr)?,
-            SendOp::SendInv(_) if self.kind == QpKind::Rc => {}
-            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::SendInv(_) => {
+            SendOp::SendInv(_) | SendOp::AtomicWrite(_) if self.kind == QpKind::Rc => {}
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::SendInv(_)
+            | SendOp::AtomicWrite(_) => {
                 return Err(Reason::NotHere { operation: name(&wr.op), on: self.kind_name() });
             }
             _ => {
@@ -65,7 +72,11 @@ impl Qp {
                 });
             }
         }
-        let most = self.limits.max_inline;
+        // The word of an atomic write is part of the work request itself.
+        let most = match wr.op {
+            SendOp::AtomicWrite(_) => self.limits.max_inline.max(8),
+            _ => self.limits.max_inline,
+        };
         if given > most as usize { Err(Reason::TooMuchInline { given, most }) } else { Ok(()) }
     }
 
@@ -158,6 +169,7 @@ pub(crate) fn name(op: &SendOp<'_>) -> &'static str {
         SendOp::SendInv(_) => "SEND with invalidate",
         SendOp::Write(_) => "RDMA WRITE",
         SendOp::WriteImm(..) => "RDMA WRITE with immediate",
+        SendOp::AtomicWrite(_) => "atomic write",
         SendOp::Read(_) => "RDMA READ",
         SendOp::FetchAdd { .. } => "fetch and add",
         SendOp::CompareSwap { .. } => "compare and swap",

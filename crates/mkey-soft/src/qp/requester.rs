@@ -105,6 +105,11 @@ impl Qp {
         }
     }
 
+    /// Work requests that the send queue takes now.
+    pub(crate) fn send_room(&self) -> u32 {
+        self.limits.max_send_wr.saturating_sub(lock(&self.sq).taken())
+    }
+
     #[cold]
     fn post_error(&self, chain: &[SendWr<'_>], (posted, reason): (usize, Reason)) -> PostError {
         let (name, wr_id) = chain.get(posted).map_or(("", 0), |wr| (post::name(&wr.op), wr.wr_id));

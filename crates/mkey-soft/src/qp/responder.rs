@@ -79,7 +79,7 @@ impl Qp {
     }
 
     fn take(&self, rq: &mut Rq, wr: &RecvWr<'_>, after: &mut After) -> Result<(), Reason> {
-        if self.srq.is_some() {
+        if self.srq.is_some() || self.xrc.is_some() {
             let on = "a queue pair that takes its receives from a shared queue";
             return Err(Reason::NotHere { operation: "a receive queue", on });
         }
@@ -145,7 +145,7 @@ impl Qp {
             return Err(self.too_long(after));
         }
         let piece = [memory::remote_piece(remote, total as u32)];
-        let target = Cursor::new(self.party(through, self.pd, Want::RemoteWrite), &piece);
+        let target = Cursor::new(self.party(through, self.domain(), Want::RemoteWrite), &piece);
         if before == 0
             && request.length < total
             && let Err(refusal) = target.check(executor, total)
@@ -169,6 +169,7 @@ impl Qp {
         &self,
         executor: &mut Executor,
         through: Connection<'_>,
+        pd: PdId,
         source: &Site<'_>,
         remote: RemoteAddr,
         after: &mut After,
@@ -176,7 +177,7 @@ impl Qp {
         let length = source.access.length;
         let access = Access {
             key: remote.rkey.0,
-            pd: self.pd,
+            pd,
             qp: self.id,
             address: remote.address,
             length,
@@ -285,7 +286,7 @@ impl Qp {
         if upto > MAX_MESSAGE || upto + header > receive.room() {
             return self.too_short(&mut rq, receive, after);
         }
-        let pd = self.srq.as_ref().map_or(self.pd, |srq| srq.pd);
+        let pd = self.srq.as_ref().map_or_else(|| self.domain(), |srq| srq.pd);
         let mut target = Cursor::new(self.party(through, pd, Want::LocalWrite), receive.sges());
         if before > 0 {
             target = target.skip(before);
@@ -425,7 +426,7 @@ impl Qp {
     ) -> Result<u64, Undone> {
         const WHAT: &str = "atomic";
         self.may_read(through, Want::RemoteAtomic, WHAT, 8, remote, after)?;
-        let party = self.party(through, self.pd, Want::RemoteAtomic);
+        let party = self.party(through, self.domain(), Want::RemoteAtomic);
         atomic_alignment(remote.address)
             .map_err(Missed::Refused)
             .and_then(|()| memory::atomic(executor, &party, remote, operation))
@@ -482,7 +483,8 @@ impl Qp {
         if let Some(begun) = rq.begun.take() {
             return Some(*begun);
         }
-        let Some(srq) = &self.srq else { return rq.ring.pop() };
+        let named = self.named();
+        let Some(srq) = self.srq.as_ref().or(named.as_ref()) else { return rq.ring.pop() };
         let (receive, below) = srq.pop()?;
         if below {
             self.core.events.push(AsyncEvent::SrqLimitReached(srq.handle));
@@ -511,6 +513,13 @@ impl Qp {
             rq.begun = Some(Box::new(receive));
         }
         Answer::Dropped
+    }
+
+    /// A request of an extended connection names no shared receive queue of the domain.
+    #[cold]
+    pub(super) fn no_such_queue(&self, after: &mut After) -> Answer {
+        self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+        Answer::Nak(Nak::bare(NakCode::InvalidRequest))
     }
 
     #[cold]

@@ -30,6 +30,7 @@ impl Stored {
             SendOp::SendInv(key) => SendOp::SendInv(key),
             SendOp::Write(remote) => SendOp::Write(remote),
             SendOp::WriteImm(remote, imm) => SendOp::WriteImm(remote, imm),
+            SendOp::AtomicWrite(remote) => SendOp::AtomicWrite(remote),
             SendOp::Read(remote) => SendOp::Read(remote),
             SendOp::FetchAdd { remote, add } => SendOp::FetchAdd { remote, add },
             SendOp::CompareSwap { remote, compare, swap } => {
@@ -45,8 +46,8 @@ impl Stored {
             Payload::Sges(sges) => OwnPayload::Sges(sges.into()),
             Payload::Inline(bytes) => OwnPayload::Inline(bytes.into()),
         };
-        let (wr_id, flags, dest) = (wr.wr_id, wr.flags, wr.dest);
-        let bare = SendWr { wr_id, op, payload: Payload::Sges(&[]), flags, dest };
+        let (wr_id, flags, dest, srq) = (wr.wr_id, wr.flags, wr.dest, wr.srq);
+        let bare = SendWr { wr_id, op, payload: Payload::Sges(&[]), flags, dest, srq };
         Self { bare, payload, entries }
     }
 

@@ -53,7 +53,7 @@ impl Registrations {
         let mut regions = lock(&self.regions);
         let unknown = Reason::UnknownHandle { object: Object::Mr, handle: handle.0 };
         let Some(region) = regions.get_mut(handle.0) else { return Err(unchanged(unknown)) };
-        if matches!(region.kind, Kind::Null | Kind::Fast | Kind::DmaBuf) {
+        if matches!(region.kind, Kind::Null | Kind::Fast | Kind::DmaBuf | Kind::Device) {
             let (operation, on) = ("re-registration", "a region that is not memory of the process");
             return Err(unchanged(Reason::NotHere { operation, on }));
         }

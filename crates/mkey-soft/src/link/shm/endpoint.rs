@@ -230,6 +230,7 @@ impl Link for Endpoint {
     fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
         let Some(mut pairs) = self.pairs(wait) else { return false };
         let mut any = false;
+        let before = pairs.len();
         // What a peer had sent before it ended is received still.
         pairs.retain(|pair| {
             let dead = pair.is_dead();
@@ -237,6 +238,10 @@ impl Link for Endpoint {
             any |= received;
             !dead || received
         });
+        if pairs.len() < before {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|_, pair| !pair.is_dead());
+        }
         any
     }
 

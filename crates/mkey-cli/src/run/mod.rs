@@ -1,0 +1,34 @@
+//! `mkey run`: programs that know nothing of mkey on software RNICs.
+//!
+//! * [`args`]: what can be asked for. [`library`]: where the library to preload is. [`program`]: what
+//!   kind of file a program is. [`launch`]: starting it. [`check`]: what it left behind. [`offer`]: the
+//!   devices that it would find.
+
+pub mod args;
+pub mod check;
+pub mod launch;
+pub mod library;
+pub mod offer;
+pub mod program;
+
+use crate::exit::End;
+use args::RunArgs;
+
+/// Runs a program, or shows what it would find.
+///
+/// # Errors
+/// [`End`]: how it ended, or why it could not begin. Without `--check` a program that begins takes
+/// the place of this one, so there is nothing to come back from.
+pub fn run(args: &RunArgs) -> Result<(), End> {
+    let library = library::find()?;
+    match args.program.split_first() {
+        None => offer::show(args, &library),
+        Some((program, arguments)) => {
+            let path = program::find(program)?;
+            let about = program::About::of(&path);
+            about.warn();
+            let command = launch::command(args, program, arguments, &library, &about);
+            if args.check { check::run(command) } else { Err(launch::become_it(command, program)) }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! rdma-core's own tests, as Debian packages them: both sides of each are in one process.
+
+use crate::common::skipped;
+use crate::{ended, mkey_run};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Where Debian has the tests, some of them compressed.
+const TESTS: &str = "/usr/share/doc/rdma-core/tests";
+/// The interpreter that has pyverbs.
+const PYTHON: &str = "/usr/bin/python3";
+/// Tests that pass at least, of 273.
+const AT_LEAST: usize = 125;
+
+/// What became of the tests of one file.
+#[derive(Default)]
+struct Group {
+    passed: usize,
+    /// By the reason.
+    skipped: BTreeMap<String, usize>,
+}
+
+#[test]
+fn rdma_core_s_own_tests_pass() {
+    let test = "rdma_core_s_own_tests_pass";
+    if !Path::new(TESTS).join("run_tests.py").exists() {
+        return skipped(test, "rdma-core is not installed");
+    }
+    let pyverbs = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).output();
+    if !pyverbs.is_ok_and(|output| output.status.success()) {
+        return skipped(test, "python3-pyverbs is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    unpack(folder.path());
+    // Warnings of the interpreter would stand in the middle of results.
+    let run = ["--only", PYTHON, "-W", "ignore", "tests/run_tests.py", "-v"];
+    // What they print of themselves is on standard error.
+    let (code, stdout, stderr) = ended(mkey_run(&run).current_dir(folder.path()));
+    let (groups, bad) = read(&stderr);
+    println!("{}", table(&groups));
+    assert!(bad.is_empty() && code == 0, "{bad:?}\n{stdout}\n{stderr}");
+    let passed: usize = groups.values().map(|group| group.passed).sum();
+    let skipped: usize = groups.values().flat_map(|group| group.skipped.values()).sum();
+    assert!(stderr.contains(&format!("Ran {} tests", passed + skipped)), "{stderr}");
+    assert!(passed >= AT_LEAST, "{passed} passed\n{stderr}");
+}
+
+/// Copies the tests, uncompressed.
+fn unpack(folder: &Path) {
+    let script = "mkdir tests && for file in \"$0\"/*; do case $file in \
+                  *.gz) name=${file##*/}; gzip -dc \"$file\" > \"tests/${name%.gz}\" ;; \
+                  *.py) cp \"$file\" tests ;; esac; done";
+    let status = Command::new("sh").args(["-ec", script, TESTS]).current_dir(folder).status();
+    assert!(status.unwrap().success());
+    assert!(fs::exists(folder.join("tests/base.py")).unwrap());
+}
+
+/// The groups, and the tests that failed. A test is a line `NAME (tests.GROUP.CLASS.NAME)`, which
+/// may be followed by a line of words, and ends with ` ... RESULT`.
+fn read(text: &str) -> (BTreeMap<String, Group>, Vec<String>) {
+    let (mut groups, mut bad) = (BTreeMap::<String, Group>::new(), Vec::new());
+    let mut name = String::new();
+    for line in text.lines() {
+        if let Some((_, after)) = line.split_once("(tests.")
+            && let Some((within, _)) = after.split_once(')')
+        {
+            name = within.to_owned();
+        }
+        let Some((_, result)) = line.rsplit_once(" ... ") else { continue };
+        let file = name.split('.').next().unwrap_or_default();
+        let group = groups.entry(file.to_owned()).or_default();
+        match result {
+            "ok" => group.passed += 1,
+            _ => match result.strip_prefix("skipped ") {
+                Some(why) => {
+                    let why = why.trim_matches(['\'', '"']).to_owned();
+                    *group.skipped.entry(why).or_default() += 1;
+                }
+                None => bad.push(format!("{name}: {result}")),
+            },
+        }
+    }
+    (groups, bad)
+}
+
+fn table(groups: &BTreeMap<String, Group>) -> String {
+    let mut text = String::new();
+    let (mut passed, mut left_out) = (0, 0);
+    for (name, group) in groups {
+        let skipped: usize = group.skipped.values().sum();
+        (passed, left_out) = (passed + group.passed, left_out + skipped);
+        text.push_str(&format!("{name:24} {:4} passed {skipped:4} skipped\n", group.passed));
+        for (why, count) in &group.skipped {
+            text.push_str(&format!("{:24} {count:4} {why}\n", ""));
+        }
+    }
+    text.push_str(&format!("{:24} {passed:4} passed {left_out:4} skipped\n", "all"));
+    text
+}

@@ -1,0 +1,75 @@
+//! Links the library as programs need it: with the symbol versions of libibverbs, and with libibverbs
+//! itself behind it.
+//!
+//! rustc gives the linker a version script of its own, without versions. A second one adds the
+//! versions, to which the symbols of `src/exports.rs` belong by their own names. Only lld takes two;
+//! it is rustc's linker on x86-64, and asked for elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// The versions of the symbols that are ours, oldest first, as libibverbs has them.
+const VERSIONS: &[&str] = &[
+    "IBVERBS_1.0",
+    "IBVERBS_1.1",
+    "IBVERBS_1.5",
+    "IBVERBS_1.6",
+    "IBVERBS_1.7",
+    "IBVERBS_1.8",
+    "IBVERBS_1.9",
+    "IBVERBS_1.10",
+    "IBVERBS_1.11",
+    "IBVERBS_1.12",
+    "IBVERBS_1.13",
+    "IBVERBS_1.14",
+];
+/// Of no order with the others.
+const PRIVATE: &str = "IBVERBS_PRIVATE_34";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let Some(folder) = env::var_os("OUT_DIR").map(PathBuf::from) else {
+        panic!("cargo sets OUT_DIR");
+    };
+    let script = folder.join("versions.map");
+    if let Err(error) = fs::write(&script, script_text()) {
+        panic!("{}: {error}", script.display());
+    }
+    println!("cargo::rustc-link-arg-cdylib=-Wl,--version-script={}", script.display());
+    println!("cargo::rustc-link-arg-cdylib=-Wl,-soname,libmkey_preload.so");
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        println!("cargo::rustc-link-arg-cdylib=-fuse-ld=lld");
+    }
+    need_libibverbs(&folder);
+}
+
+fn script_text() -> String {
+    let mut text = String::new();
+    let mut before = "";
+    for version in VERSIONS {
+        text.push_str(&format!("{version} {{ }} {before};\n"));
+        before = version;
+    }
+    text.push_str(&format!("{PRIVATE} {{ }};\n"));
+    text
+}
+
+/// Has the loader load `libibverbs.so.1` with the library. An empty library of that name does for
+/// linking, so that nothing need be installed.
+fn need_libibverbs(folder: &Path) {
+    let stub = folder.join("libibverbs.so.1");
+    let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(linker);
+    command.args(["-shared", "-nostdlib", "-Wl,-soname,libibverbs.so.1", "-x", "c", "/dev/null"]);
+    command.arg("-o").arg(&stub);
+    match command.status() {
+        Ok(status) if status.success() => {}
+        ended => panic!("{command:?}: {ended:?}"),
+    }
+    for arg in ["--push-state", "--no-as-needed"] {
+        println!("cargo::rustc-link-arg-cdylib=-Wl,{arg}");
+    }
+    println!("cargo::rustc-link-arg-cdylib={}", stub.display());
+    println!("cargo::rustc-link-arg-cdylib=-Wl,--pop-state");
+}

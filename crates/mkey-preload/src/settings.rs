@@ -1,0 +1,102 @@
+//! What `mkey run` asks for, by the environment.
+
+use crate::report::Ear;
+use mkey_soft::{Listener, PinMode, SoftOptions, Stale};
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+/// Devices that a program sees at most.
+const MOST_DEVICES: u8 = 64;
+
+/// The settings of this process.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// How many devices there are (`MKEY_DEVICES`).
+    pub(crate) devices: u8,
+    /// Their address (`MKEY_ADDRESS`).
+    pub(crate) address: IpAddr,
+    /// Whether real devices are hidden (`MKEY_ONLY`).
+    pub(crate) only: bool,
+    /// `MKEY_PIN`.
+    pub(crate) pin: PinMode,
+    /// `MKEY_STALE`.
+    pub(crate) stale: Stale,
+    /// Where findings are told in words (`MKEY_REFUSALS`): a file, or `-`.
+    pub(crate) refusals: Option<OsString>,
+    /// Where findings are noted for `mkey run --check` (`MKEY_FINDINGS`).
+    pub(crate) findings: Option<OsString>,
+}
+
+/// As the environment has them when they are first asked for.
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| Settings {
+        devices: read("MKEY_DEVICES", "a number from 1 to 64", 1, |text| {
+            text.parse().ok().filter(|count| (1..=MOST_DEVICES).contains(count))
+        }),
+        address: read("MKEY_ADDRESS", "an IP address", IpAddr::V4(Ipv4Addr::LOCALHOST), parsed),
+        only: read("MKEY_ONLY", "0 or 1", false, |text| match text {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        }),
+        pin: read("MKEY_PIN", "kernel, mlock or none", PinMode::Kernel, |text| {
+            PinMode::ALL.into_iter().find(|mode| mode.to_string() == text)
+        }),
+        stale: read("MKEY_STALE", "refuse or nic", Stale::Refuse, |text| match text {
+            "refuse" => Some(Stale::Refuse),
+            "nic" => Some(Stale::Nic),
+            _ => None,
+        }),
+        refusals: env::var_os("MKEY_REFUSALS").filter(|path| !path.is_empty()),
+        findings: env::var_os("MKEY_FINDINGS").filter(|path| !path.is_empty()),
+    })
+}
+
+impl Settings {
+    /// Whether anybody is told of findings.
+    pub(crate) fn reports(&self) -> bool {
+        self.refusals.is_some() || self.findings.is_some()
+    }
+
+    /// How a device is opened, as the opening of this number.
+    pub(crate) fn options(&self, name: &str, opening: u32) -> SoftOptions {
+        let listener = || Arc::new(Ear { opening, name: name.to_owned() }) as Arc<dyn Listener>;
+        SoftOptions {
+            pin: self.pin,
+            stale: self.stale,
+            listener: self.reports().then(listener),
+            ..SoftOptions::new(name, self.address)
+        }
+    }
+}
+
+fn parsed<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// A variable's value, or `default`; what is none is said.
+fn read<T: fmt::Debug>(
+    variable: &str,
+    allowed: &str,
+    default: T,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> T {
+    let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) else {
+        return default;
+    };
+    value.to_str().and_then(parse).unwrap_or_else(|| {
+        // Without standard error there is nobody to tell.
+        let _ = writeln!(
+            std::io::stderr(),
+            "mkey: {variable}={} is not {allowed}; {default:?} it is",
+            value.display()
+        );
+        default
+    })
+}
