@@ -300,7 +300,7 @@ impl Qp {
     ) -> Result<(), Outcome> {
         let (source, length) = self.source(wr);
         if out.first {
-            self.check_own(executor, wr, &source, length)?;
+            self.check_own(executor, wr, &source, length, out)?;
         }
         let mut source = match source {
             Source::Memory(cursor) if out.offset > 0 => Source::Memory(cursor.skip(out.offset)),
@@ -334,13 +334,15 @@ impl Qp {
         }
     }
 
-    /// What is wrong with a work request on this side shows before its first packet goes out.
+    /// What is wrong with a work request on this side shows before its first packet goes out. What a
+    /// single packet carries is looked at when it is filled.
     fn check_own(
         &self,
         executor: &mut Executor,
         wr: &SendWr<'_>,
         source: &Source<'_>,
         length: u64,
+        out: &Outgoing,
     ) -> Result<(), Outcome> {
         match wr.op {
             // R-AT-04: nothing is asked of the peer then.
@@ -351,7 +353,7 @@ impl Qp {
                 let status = atomic_write_fits(wr, remote).err().unwrap_or(WcStatus::LocLenErr);
                 Err(Outcome::Failed { status, vendor_err: 0 })
             }
-            op if sends_bytes(&op) => self.check_source(executor, wr, source, length),
+            op if sends_bytes(&op) && !out.last => self.check_source(executor, wr, source, length),
             _ => Ok(()),
         }
     }

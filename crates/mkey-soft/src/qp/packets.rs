@@ -81,10 +81,11 @@ fn peer(attr: &QpAttr) -> (Gid, u32) {
 pub(super) fn belongs(heard: &mut Option<u32>, packet: Option<u32>) -> bool {
     match (*heard, packet) {
         (Some(heard), Some(packet)) => heard == packet,
-        (_, packet) => {
+        (None, Some(_)) => {
             *heard = packet;
             true
         }
+        (_, None) => true,
     }
 }
 
