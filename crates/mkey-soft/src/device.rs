@@ -356,7 +356,12 @@ impl Device for SoftDevice {
     }
 
     fn port(&self) -> PortInfo {
-        PortInfo { active: true, active_mtu: self.core.mtu, gid: self.core.options.gid, gid_index: 0 }
+        PortInfo {
+            active: true,
+            active_mtu: self.core.mtu,
+            gid: self.core.options.gid,
+            gid_index: 0,
+        }
     }
 
     fn alloc_pd(&self) -> Result<PdHandle> {

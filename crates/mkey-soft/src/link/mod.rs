@@ -90,7 +90,8 @@ pub(crate) struct Envelope {
     pub(crate) hop_limit: u8,
     /// The UDP port that it comes from.
     pub(crate) source_port: u16,
-    /// Which connection of its queue pair the packet belongs to. Not every link tells.
+    /// Which connection of the requester's queue pair a packet belongs to, request or response. Not
+    /// every link tells.
     pub(crate) connection: Option<u32>,
 }
 

@@ -51,7 +51,10 @@ mod tests {
 
     #[test]
     fn packets_fit_the_interface() {
-        assert_eq!([65_536, 9000, 4176, 4175, 1500, 576].map(fitting), [4096, 4096, 4096, 2048, 1024, 256]);
+        assert_eq!(
+            [65_536, 9000, 4176, 4175, 1500, 576].map(fitting),
+            [4096, 4096, 4096, 2048, 1024, 256]
+        );
         assert_eq!(interface(gid_of(Ipv4Addr::LOCALHOST.into())), Some(4096));
         assert_eq!(interface(gid_of(Ipv4Addr::new(192, 0, 2, 1).into())), None);
     }

@@ -37,6 +37,11 @@ pub(super) struct Route {
 }
 
 impl Route {
+    /// The connection that its packets are of.
+    fn connection(&self) -> Option<u32> {
+        self.envelope.connection
+    }
+
     /// A packet without payload.
     pub(super) fn outbound(&self, body: Body, psn: Psn) -> Outbound {
         let repr = Repr { fields: fields(self.peer, psn), body };
@@ -49,8 +54,6 @@ impl Route {
 pub(super) struct Flight {
     machine: Requester,
     route: Route,
-    /// Which of the peer's connections is heard: that of the first response.
-    connection: Option<u32>,
     /// The earliest time for which a timer is set.
     timer: Option<Duration>,
 }
@@ -97,11 +100,10 @@ fn patience(attr: &QpAttr) -> Patience {
 }
 
 impl Qp {
-    /// The route to a peer by a path.
+    /// The route to a peer by a path, for packets of whatever connection `like` says.
     pub(super) fn route(&self, path: Arc<dyn Path>, peer: u32, like: &Envelope) -> Route {
         let source_port = udp::source_port(0, Qpn::wrapping(self.num), Qpn::wrapping(peer));
-        let connection = Some(self.gate.view().epoch());
-        Route { path, peer, envelope: Envelope { source_port, connection, ..*like } }
+        Route { path, peer, envelope: Envelope { source_port, ..*like } }
     }
 
     /// From now on the queue's messages go by this path.
@@ -110,6 +112,7 @@ impl Qp {
         let like = Envelope {
             traffic_class: ah.traffic_class,
             hop_limit: ah.hop_limit,
+            connection: Some(self.gate.view().epoch()),
             ..Envelope::default()
         };
         let transport = Transport {
@@ -122,7 +125,6 @@ impl Qp {
         let mut flight = Flight {
             machine: Requester::new(transport, patience(&sq.attr), reads),
             route: self.route(path, sq.attr.dest_qp_num, &like),
-            connection: None,
             timer: None,
         };
         for stored in &sq.queue {
@@ -369,7 +371,7 @@ impl Qp {
         let sq = &mut *sq;
         let Some(flight) = &mut sq.flight else { return Todo::default() };
         if sq.attr.ah.is_none_or(|ah| ah.gid != inbound.from)
-            || !belongs(&mut flight.connection, inbound.envelope.connection)
+            || !belongs(&mut flight.route.connection(), inbound.envelope.connection)
         {
             return Todo::default();
         }

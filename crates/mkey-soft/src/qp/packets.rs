@@ -45,7 +45,8 @@ impl Todo {
 pub(super) struct Listening {
     machine: Responder,
     peer: (Gid, u32),
-    /// Which of the peer's connections is heard: that of the first packet.
+    /// Which of the peer's connections is heard: that of the first packet. Replies say so, too: an
+    /// answer to a former connection's packet must not be taken for one to this connection's.
     connection: Option<u32>,
     mtu: u32,
     /// The way of replies, once a packet has come.
@@ -76,8 +77,8 @@ fn peer(attr: &QpAttr) -> (Gid, u32) {
     (attr.ah.unwrap_or_default().gid, attr.dest_qp_num)
 }
 
-/// Whether a packet belongs to the connection whose packets are heard; the first that comes tells
-/// which that is.
+/// Whether a packet belongs to the connection whose packets are heard. If it is not known which that
+/// is, this one tells.
 pub(super) fn belongs(heard: &mut Option<u32>, packet: Option<u32>) -> bool {
     match (*heard, packet) {
         (Some(heard), Some(packet)) => heard == packet,

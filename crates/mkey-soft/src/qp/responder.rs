@@ -397,7 +397,7 @@ impl Qp {
         through: Connection<'a>,
         piece: &'a [Sge; 1],
     ) -> Source<'a> {
-        Source::Memory(Cursor::new(self.party(through, self.pd, Want::RemoteRead), piece))
+        Source::Memory(Cursor::new(self.party(through, self.domain(), Want::RemoteRead), piece))
     }
 
     /// The memory itself may not be read so.

@@ -26,8 +26,7 @@ pub struct Setting {
     pub other: &'static str,
 }
 
-pub const SHARED: Setting =
-    Setting { name: "shared_memory", own: "127.0.0.1", other: "127.0.0.1" };
+pub const SHARED: Setting = Setting { name: "shared_memory", own: "127.0.0.1", other: "127.0.0.1" };
 pub const UDP: Setting = Setting { name: "udp", own: "127.0.0.1", other: "127.0.0.2" };
 /// Both processes have one address, and so one port.
 pub const UDP6: Setting = Setting { name: "udp_of_one_port", own: "::1", other: "::1" };

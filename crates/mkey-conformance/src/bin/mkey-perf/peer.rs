@@ -106,9 +106,15 @@ impl End {
     }
 
     /// Connects with the other process, which does the same.
-    pub fn connect(&mut self, board: &Board, second: bool, gid: mkey_core::device::Gid) -> Result<()> {
+    pub fn connect(
+        &mut self,
+        board: &Board,
+        second: bool,
+        gid: mkey_core::device::Gid,
+    ) -> Result<()> {
         let (own, other) = if second { (3, 0) } else { (0, 3) };
-        let tell = [self.memory.addr() as u64, u64::from(self.info.rkey.0.0), u64::from(self.number)];
+        let tell =
+            [self.memory.addr() as u64, u64::from(self.info.rkey.0.0), u64::from(self.number)];
         for (at, word) in tell.into_iter().enumerate() {
             board.word(ADDRESSES + own + at).store(word, Ordering::Release);
         }
@@ -123,9 +129,11 @@ impl End {
         self.peer = Some((heard(0), heard(1) as u32));
         let ah = AhAttr { gid, port: 1, hop_limit: 64, ..AhAttr::default() };
         let mtu = self.device.port().active_mtu;
-        let rights = RIGHTS.difference(mkey_core::rights::Rights::MW_BIND)
+        let rights = RIGHTS
+            .difference(mkey_core::rights::Rights::MW_BIND)
             .difference(mkey_core::rights::Rights::LOCAL_WRITE);
-        for change in [QpModify::init(rights), QpModify::rtr(ah, number, mtu, 1), QpModify::rts(1)] {
+        for change in [QpModify::init(rights), QpModify::rtr(ah, number, mtu, 1), QpModify::rts(1)]
+        {
             self.device.modify_qp(self.handle, &change)?;
         }
         Ok(())

@@ -202,6 +202,15 @@ impl Endpoint {
         known.or_else(|| self.connect(gid, qp_num).ok())
     }
 
+    /// Lets those in who have connected: what they have to say may lie in their rings already.
+    fn welcome(&self) {
+        self.attend();
+        let guests = lock(&self.guests).clone();
+        for guest in guests {
+            guest.attend();
+        }
+    }
+
     /// The pairs that packets are taken from.
     fn pairs(&self, wait: bool) -> Option<MutexGuard<'_, Vec<Arc<Pair>>>> {
         let mut pairs = match wait {
@@ -228,6 +237,9 @@ impl Link for Endpoint {
     }
 
     fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
+        if wait {
+            self.welcome();
+        }
         let Some(mut pairs) = self.pairs(wait) else { return false };
         let mut any = false;
         let before = pairs.len();
@@ -260,6 +272,8 @@ impl Link for Endpoint {
 impl Source for Endpoint {
     fn attend(&self) {
         let Some(Some(Listening { listener, driver, .. })) = self.listening.get() else { return };
+        // Locked meanwhile: who asks for all guests gets those, too, that are just coming in.
+        let mut guests = lock(&self.guests);
         while let Ok(socket) = rustix::net::accept_with(listener, SOCKET) {
             let guest = Arc::new_cyclic(|me: &Weak<Guest>| {
                 let token = driver.watch(&socket, me.clone()).ok();
@@ -269,7 +283,7 @@ impl Source for Endpoint {
                     host: self.me.clone(),
                 }
             });
-            lock(&self.guests).push(guest);
+            guests.push(guest);
         }
     }
 }

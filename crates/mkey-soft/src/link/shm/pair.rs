@@ -98,12 +98,8 @@ impl Pair {
 
     /// Looks whether the peer is there still, without waiting until the thread has noticed.
     pub(super) fn has_hung_up(&self) -> bool {
-        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let mut ring = [0; 1];
-        let gone = match rustix::net::recv(&self.socket, &mut ring[..], peek) {
-            Ok((_, 1..)) | Err(Errno::AGAIN) => self.has_ended(),
-            _ => true,
-        };
+        let hung_up = is_ready(&self.socket, PollFlags::RDHUP);
+        let gone = hung_up || self.has_ended();
         if gone {
             self.end();
         }
@@ -112,10 +108,7 @@ impl Pair {
 
     /// Whether the peer's process has ended, although it may have left the socket to a child.
     fn has_ended(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let mut ended = [PollFd::new(process, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut ended, Some(&now)).is_ok_and(|ended| ended > 0)
+        self.process.as_ref().is_some_and(|process| is_ready(process, PollFlags::IN))
     }
 
     fn end(&self) {
@@ -267,6 +260,13 @@ impl Pair {
             }
         }
     }
+}
+
+/// Whether a descriptor is ready now for one of these, or has hung up.
+fn is_ready(fd: &OwnedFd, flags: PollFlags) -> bool {
+    let mut ready = [PollFd::new(fd, flags)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ready, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for Pair {

@@ -109,7 +109,7 @@ mod tests {
         let mut shipped = (0, 0);
         batch.ship(|packets, segment, _| shipped = (packets.len(), segment));
         assert_eq!(shipped, (2 * 1040 + 20, 1040));
-        batch.ship(|..| panic!("there is nothing"));
+        batch.ship(|_, _, _| panic!("there is nothing"));
         assert!(add(&mut batch, 2000, &other));
         let mut count = 1;
         while add(&mut batch, 2000, &other) {

@@ -36,8 +36,15 @@ const RECEIVED: usize = FREE + 5;
 /// What the second process does, by number.
 pub const TASKS: &[Task] =
     &[open_shared, open_udp, flags, sends, writes, drive, rest, ring, datagrams];
-const [OPEN_SHARED, OPEN_UDP, FLAGS, SENDS, WRITES, DRIVE, REST, RING, DATAGRAMS]: [usize; 9] =
-    [0, 1, 2, 3, 4, 5, 6, 7, 8];
+const OPEN_SHARED: usize = 0;
+const OPEN_UDP: usize = 1;
+const FLAGS: usize = 2;
+const SENDS: usize = 3;
+const WRITES: usize = 4;
+const DRIVE: usize = 5;
+const REST: usize = 6;
+const RING: usize = 7;
+const DATAGRAMS: usize = 8;
 
 fn open_shared(board: &Board, end: &mut Option<End>, _: u64) -> Result<()> {
     *end = Some(opened(board, Side::Second, Link::SharedMemory)?);
@@ -260,10 +267,20 @@ pub fn latency(setup: &Setup) -> Result<Vec<Line>> {
     let beside = format!("SEND: {:.0} ns, a bare flag: {flag:.0} ns", sends.median());
     let asleep = (writes.median() - flag) / 1000.0;
     Ok(vec![
-        Line::new("SEND of 8 B to another process, one way", Aim::AtMost(4.0), Unit::Times, sends.over(&flags))
-            .beside(beside),
-        Line::new("WRITE of 8 B, nobody polls there", Aim::AtMost(20.0), Unit::Microseconds, asleep)
-            .beside("to be seen by who polls the memory"),
+        Line::new(
+            "SEND of 8 B to another process, one way",
+            Aim::AtMost(4.0),
+            Unit::Times,
+            sends.over(&flags),
+        )
+        .beside(beside),
+        Line::new(
+            "WRITE of 8 B, nobody polls there",
+            Aim::AtMost(20.0),
+            Unit::Microseconds,
+            asleep,
+        )
+        .beside("to be seen by who polls the memory"),
     ])
 }
 
@@ -328,9 +345,7 @@ pub fn bandwidth(setup: &Setup) -> Result<Vec<Line>> {
                     let round = write_round(&mut second.borrow_mut(), &end, length, stop);
                     failed.note(round).unwrap_or(f64::NAN)
                 },
-                &mut || {
-                    failed.note(ring_round(&mut second.borrow_mut(), &end)).unwrap_or(f64::NAN)
-                },
+                &mut || failed.note(ring_round(&mut second.borrow_mut(), &end)).unwrap_or(f64::NAN),
             ],
         );
         failed.check()?;
@@ -393,12 +408,15 @@ pub fn udp(setup: &Setup) -> Result<Vec<Line>> {
                 let round = write_round(&mut second.borrow_mut(), &end, 1 << 20, next());
                 failed.note(round).map_or(f64::NAN, |time| ROUND as f64 / time)
             },
-            &mut || failed.note(datagram_round(&mut second.borrow_mut(), next())).unwrap_or(f64::NAN),
+            &mut || {
+                failed.note(datagram_round(&mut second.borrow_mut(), next())).unwrap_or(f64::NAN)
+            },
         ],
     );
     failed.check()?;
     let share = 100.0 * writes.over(&bare);
-    let line = Line::new("WRITE of 1 MiB by UDP, loopback", Aim::AtLeast(60.0), Unit::Percent, share);
+    let line =
+        Line::new("WRITE of 1 MiB by UDP, loopback", Aim::AtLeast(60.0), Unit::Percent, share);
     Ok(vec![line.beside(format!(
         "WRITE: {:.2} GB/s, bare datagrams of the same packets: {:.2} GB/s",
         writes.median(),
@@ -419,7 +437,9 @@ pub fn nothing(setup: &Setup) -> Result<Vec<Line>> {
         let percent = |time: f64| time / 1e7;
         let worst = percent(used.as_nanos() as f64).max(percent(there as f64));
         let work = format!("idle, connected by {name}");
-        lines.push(Line::new(work, Aim::AtMost(0.1), Unit::Percent, worst).beside("the busier process"));
+        lines.push(
+            Line::new(work, Aim::AtMost(0.1), Unit::Percent, worst).beside("the busier process"),
+        );
     }
     Ok(lines)
 }
