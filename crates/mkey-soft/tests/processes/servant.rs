@@ -2,9 +2,10 @@
 
 use crate::end::{Address, End, Setting, device};
 use mkey_core::queue_pair::QpKind;
-use mkey_core::work::SendOp;
+use mkey_core::work::{Completion, SendOp};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 pub const ROLE: &str = "the-other-process";
 
@@ -14,6 +15,10 @@ pub fn kind_of(word: &str) -> QpKind {
         "uc" => QpKind::Uc,
         _ => QpKind::Ud,
     }
+}
+
+fn in_words(done: &Completion) -> String {
+    format!("{} {:?} {} {:?}", done.wr_id, done.status, done.byte_len, done.imm)
 }
 
 /// Processor time of this process, in microseconds.
@@ -49,10 +54,8 @@ pub fn serve() -> ExitCode {
                 end.receive(word(0), word(1), word(2) as u32);
                 "posted".to_owned()
             }
-            "next" => {
-                let done = end.next();
-                format!("{} {:?} {} {:?}", done.wr_id, done.status, done.byte_len, done.imm)
-            }
+            "next" => in_words(&end.next()),
+            "poll" => end.poll().map_or("nothing".to_owned(), |done| in_words(&done)),
             "fill" => {
                 end.fill(word(0) as usize, word(1) as usize, word(2));
                 "filled".to_owned()
@@ -135,6 +138,21 @@ impl Servant {
     pub fn tell(&mut self, line: &str) -> String {
         self.say(line);
         self.answer()
+    }
+
+    /// Sends a message of `length` bytes from `offset` on, which a receive of number 4 waits for, over
+    /// a transport that may lose it: until it arrives. What has arrived.
+    pub fn hear_from(&mut self, end: &End, offset: u64, length: u32) -> String {
+        for _ in 0..200 {
+            end.succeeds(SendOp::Send, &[end.memory.sge(offset, length)]);
+            for _ in 0..10 {
+                match self.tell("poll").as_str() {
+                    "nothing" => std::thread::sleep(Duration::from_millis(1)),
+                    heard => return heard.to_owned(),
+                }
+            }
+        }
+        panic!("nothing arrives");
     }
 
     pub fn kill(&mut self) {

@@ -187,7 +187,8 @@ impl Endpoint {
     /// Passes a packet on that was meant for another process with this address.
     pub(crate) fn pass_on(&self, inbound: &Inbound<'_>) {
         let number = inbound.repr.fields.dest_qp.get();
-        let Some(path) = self.pair_to(self.gid, number, false) else { return };
+        // Nobody sends it again soon, so it is worth a look whether the process is there still.
+        let Some(path) = self.pair_to(self.gid, number, true) else { return };
         path.pass_on(inbound);
     }
 
