@@ -51,8 +51,6 @@
 //!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
-//! **[`thread`], threads behind a program's back.** They take none of its signals.
-//!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
 //!
@@ -96,7 +94,6 @@ pub mod proc;
 pub mod rdma_netlink;
 mod spans;
 pub mod system_calls;
-pub mod thread;
 pub mod tracefs;
 pub mod usage;
 pub mod vfio;

@@ -124,7 +124,7 @@ pub(crate) fn open(listed: &'static Listed) -> Verb<*mut ibv_context> {
     let system = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
     // Before anything that may fail: from now on a forked child knows what is not its own.
     let number = fork::opening();
-    let device = SoftDevice::open(settings().options(&listed.text))?;
+    let device = SoftDevice::open(settings().options(&listed.text, number))?;
     let events = device.async_fd()?;
     let command = File::open("/dev/null").map_err(system)?;
     let context = Context::spare();

@@ -3,7 +3,7 @@
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb};
 use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
 use crate::pd::Pd;
-use crate::report;
+use crate::report::{self, Memory};
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::device::{
     Advice, Device, DmaBufSpec, MrChange, MrHandle, MrInfo, MrSpec, MwHandle, MwInfo, MwKind,
@@ -54,7 +54,12 @@ pub(crate) fn rights(access: u32) -> Verb<Rights> {
     Rights::from_verbs(access).map_err(|reason| Errno(reason.errno()))
 }
 
-fn show(pd: &Found<Pd>, info: &MrInfo, addr: *mut c_void, length: usize) -> *mut ibv_mr {
+fn show(
+    pd: &Found<Pd>,
+    info: &MrInfo,
+    (addr, length): (*mut c_void, usize),
+    memory: Memory,
+) -> *mut ibv_mr {
     let base = ibv_mr {
         context: pd.open.base(),
         pd: pd.object.base(),
@@ -64,7 +69,7 @@ fn show(pd: &Found<Pd>, info: &MrInfo, addr: *mut c_void, length: usize) -> *mut
         lkey: info.lkey.0.0,
         rkey: info.rkey.0.0,
     };
-    report::registered(&pd.open, info.handle, addr as u64, length as u64);
+    report::registered(&pd.open, info.handle, addr as u64, length as u64, memory);
     Object::new(pd.open.number, base, Mr { handle: info.handle }).base()
 }
 
@@ -90,7 +95,7 @@ pub(crate) fn reg(
     // SAFETY: that the memory may be accessed is what the program says by this very call; what it
     // has taken away meanwhile is refused.
     let info = unsafe { pd.open.device.reg_mr(pd.handle, &spec) }?;
-    Ok(show(pd, &info, addr, length))
+    Ok(show(pd, &info, (addr, length), Memory::of(spec.rights)))
 }
 
 /// `ibv_reg_dmabuf_mr`.
@@ -115,17 +120,18 @@ pub(crate) fn reg_dmabuf(
     };
     // SAFETY: as for `reg`.
     let info = unsafe { pd.open.device.reg_dmabuf_mr(pd.handle, &spec) }?;
-    Ok(show(pd, &info, iova as *mut c_void, length))
+    Ok(show(pd, &info, (iova as *mut c_void, length), Memory::Other))
 }
 
 /// `ibv_alloc_null_mr`.
 pub(crate) fn alloc_null(pd: &Found<Pd>) -> Verb<*mut ibv_mr> {
     let info = pd.open.device.alloc_null_mr(pd.handle)?;
-    Ok(show(pd, &info, ptr::null_mut(), usize::MAX))
+    Ok(show(pd, &info, (ptr::null_mut(), usize::MAX), Memory::Other))
 }
 
 /// `ibv_dereg_mr`.
 pub(crate) fn dereg(mr: &Found<Mr>) -> Verb<()> {
+    report::about_to_deregister(&mr.open);
     mr.open.device.dereg_mr(mr.handle)?;
     report::deregistered(&mr.open, mr.handle);
     mr.object.end();
@@ -190,7 +196,8 @@ pub(crate) unsafe fn rereg(
         if change.translation.is_some() {
             (*base).addr = addr;
             (*base).length = length;
-            report::registered(&mr.open, mr.handle, addr as u64, length as u64);
+            let memory = change.rights.map_or(Memory::Pinned, Memory::of);
+            report::registered(&mr.open, mr.handle, addr as u64, length as u64, memory);
         }
     }
     Ok(())
@@ -243,5 +250,5 @@ pub(crate) fn dealloc_mw(mw: &Found<Mw>) -> Verb<()> {
 
 /// A region over device memory, shown: it has no address.
 pub(crate) fn show_dm(pd: &Found<Pd>, info: &MrInfo, length: usize) -> *mut ibv_mr {
-    show(pd, info, ptr::null_mut(), length)
+    show(pd, info, (ptr::null_mut(), length), Memory::Other)
 }

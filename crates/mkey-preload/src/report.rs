@@ -1,54 +1,118 @@
 //! Findings: refused accesses, and memory that was never given back. Told as they come, a line each.
 //!
 //! In words to a file or standard error, as `mkey run --refusals` asks; and to a file that `mkey run
-//! --check` reads when the program has ended, as `KIND<tab>WORDS`. `refused`: an access. `leaked`:
-//! memory that was registered still when its device was closed or the program ended. `end` is no
-//! finding: a process has come to its end, and what was left is among the lines.
+//! --check` reads when the program has ended, as `KIND<tab>WORDS`. `refused`: an access. `freed`: memory
+//! that was registered and pinned when the program unmapped, discarded or moved it. `leaked`: memory that
+//! was registered still when its device was closed or the program ended. `end` is no finding: a process
+//! has come to its end, and what was left is among the lines.
 
 use crate::context::Open;
 use crate::fork;
 use crate::settings::settings;
+use mkey_core::address::{HostAddr, HostRange};
 use mkey_core::device::{MrHandle, RefusalReport};
+use mkey_core::refusal::DetachCause;
+use mkey_core::rights::Rights;
+use mkey_soft::Listener;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{Write, stderr};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
 /// Registrations by opening and handle, and where they are: kept only for a report.
 #[derive(Debug, Default)]
 struct Known {
-    regions: BTreeMap<(u32, u64), (u64, u64)>,
-    /// Names of the devices by opening.
-    openings: BTreeMap<u32, String>,
+    regions: BTreeMap<(u32, u64), Region>,
+    /// Those that are open.
+    openings: BTreeMap<u32, Weak<Open>>,
+}
+
+/// A registration.
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    address: u64,
+    length: u64,
+    memory: Memory,
+}
+
+/// What is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Memory of the program that has to stay where it is.
+    Pinned,
+    /// Memory that may go, or that is none of the program's.
+    Other,
+}
+
+impl Memory {
+    /// Of memory of the program.
+    pub(crate) fn of(rights: Rights) -> Self {
+        if rights.contains(Rights::ON_DEMAND) { Self::Other } else { Self::Pinned }
+    }
 }
 
 static KNOWN: Mutex<Known> =
     Mutex::new(Known { regions: BTreeMap::new(), openings: BTreeMap::new() });
 
+/// What is known, if anybody is to be told.
 fn known() -> Option<MutexGuard<'static, Known>> {
-    settings().reports().then(|| KNOWN.lock().unwrap_or_else(PoisonError::into_inner))
+    static AROUND_FORK: Once = Once::new();
+    if !settings().reports() {
+        return None;
+    }
+    AROUND_FORK.call_once(|| {
+        mkey_os::fork::around(before_fork, after_fork);
+    });
+    Some(lock())
+}
+
+fn lock() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// Of a thread that forks: in the child nobody else would ever unlock it.
+    static HELD: RefCell<Option<MutexGuard<'static, Known>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let _ = HELD.try_with(|held| held.replace(Some(lock())));
+}
+
+extern "C" fn after_fork() {
+    let _ = HELD.try_with(|held| held.take());
 }
 
 /// A device was opened.
-pub(crate) fn opened(open: &Open) {
+pub(crate) fn opened(open: &Arc<Open>) {
     if let Some(mut known) = known() {
-        known.openings.insert(open.number, open.listed.text.clone());
+        known.openings.insert(open.number, Arc::downgrade(open));
     }
 }
 
 /// A device is closed.
 pub(crate) fn closed(open: &Arc<Open>) {
+    about_to_deregister(open);
     if let Some(mut known) = known() {
-        leaks(&mut known, open.number, "the device was closed");
+        known.openings.remove(&open.number);
+        leaks(&mut known, open, "the device was closed");
     }
 }
 
 /// Memory is registered, or registered elsewhere from now on.
-pub(crate) fn registered(open: &Open, handle: MrHandle, address: u64, length: u64) {
+pub(crate) fn registered(open: &Open, handle: MrHandle, address: u64, length: u64, memory: Memory) {
     if let Some(mut known) = known() {
-        known.regions.insert((open.number, handle.0), (address, length));
+        known.regions.insert((open.number, handle.0), Region { address, length, memory });
+    }
+}
+
+/// Memory will not be registered any more: what was taken away of it before is told of first.
+pub(crate) fn about_to_deregister(open: &Open) {
+    if settings().reports() {
+        open.device.settle();
     }
 }
 
@@ -59,19 +123,51 @@ pub(crate) fn deregistered(open: &Open, handle: MrHandle) {
     }
 }
 
-/// An access was refused.
-pub(crate) fn refused(report: &RefusalReport) {
-    let RefusalReport { qp_num, request, refusal, .. } = report;
-    tell("refused", &format!("{request}, asked of queue pair {qp_num:#08x}: {refusal}"));
+/// Hears of an opened device.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    /// The number of the opening.
+    pub(crate) opening: u32,
+    /// The device's name.
+    pub(crate) name: String,
+}
+
+impl Listener for Ear {
+    fn refused(&self, report: &RefusalReport) {
+        let RefusalReport { qp_num, request, refusal, .. } = report;
+        tell("refused", &format!("{request}, asked of queue pair {qp_num:#08x}: {refusal}"));
+    }
+
+    fn detached(&self, gone: HostRange, cause: DetachCause) {
+        let Some(known) = known() else { return };
+        let own = (self.opening, 0)..(self.opening + 1, 0);
+        for region in known.regions.range(own).map(|(_, region)| region) {
+            let start = HostAddr(region.address);
+            let range = HostRange { start, len: region.length };
+            if region.memory == Memory::Pinned
+                && let Some(HostRange { start, len }) = range.intersect(&gone)
+            {
+                let name = &self.name;
+                tell(
+                    "freed",
+                    &format!(
+                        "{len} bytes at {start} were {cause} while registered on {name}, as part of \
+                         {} bytes at {:#x}",
+                        region.length, region.address
+                    ),
+                );
+            }
+        }
+    }
 }
 
 /// Tells of what is left of an opening, and forgets it.
-fn leaks(known: &mut Known, opening: u32, when: &str) {
-    let name = known.openings.remove(&opening).unwrap_or_default();
+fn leaks(known: &mut Known, open: &Open, when: &str) {
+    let (opening, name) = (open.number, &open.listed.text);
     let later = known.regions.split_off(&(opening + 1, 0));
     let left = known.regions.split_off(&(opening, 0));
     known.regions.extend(later);
-    for (address, length) in left.into_values() {
+    for Region { address, length, .. } in left.into_values() {
         tell(
             "leaked",
             &format!("{length} bytes at {address:#x} on {name} were registered still when {when}"),
@@ -121,9 +217,12 @@ extern "C" fn at_end() {
             return;
         }
         let Some(mut known) = known() else { return };
-        let openings: Vec<u32> = known.openings.keys().copied().collect();
-        for opening in openings.into_iter().filter(|&opening| !fork::inherited(opening)) {
-            leaks(&mut known, opening, "the program ended");
+        let openings = std::mem::take(&mut known.openings);
+        drop(known);
+        let own = openings.into_iter().filter(|(opening, _)| !fork::inherited(*opening));
+        for open in own.filter_map(|(_, open)| open.upgrade()) {
+            about_to_deregister(&open);
+            leaks(&mut lock(), &open, "the program ended");
         }
         note("end", &format!("process {}", std::process::id()));
     });

@@ -1,13 +1,14 @@
 //! What `mkey run` asks for, by the environment.
 
-use mkey_soft::{Link, PinMode, SoftOptions, Stale};
+use crate::report::Ear;
+use mkey_soft::{Link, Listener, PinMode, SoftOptions, Stale};
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Devices that a program sees at most.
 const MOST_DEVICES: u8 = 64;
@@ -63,13 +64,14 @@ impl Settings {
         self.refusals.is_some() || self.findings.is_some()
     }
 
-    /// How a device is opened.
-    pub(crate) fn options(&self, name: &str) -> SoftOptions {
+    /// How a device is opened, as the opening of this number.
+    pub(crate) fn options(&self, name: &str, opening: u32) -> SoftOptions {
+        let listener = || Arc::new(Ear { opening, name: name.to_owned() }) as Arc<dyn Listener>;
         SoftOptions {
             link: Link::SharedMemory,
             pin: self.pin,
             stale: self.stale,
-            on_refusal: self.reports().then_some(crate::report::refused),
+            listener: self.reports().then(listener),
             ..SoftOptions::new(name, self.address)
         }
     }

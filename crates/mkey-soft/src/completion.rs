@@ -31,8 +31,15 @@ struct State {
     armed: Armed,
     channel: Option<Use<Channel>>,
     credits: Vec<Credit>,
-    /// By which completions are stamped, if they are.
-    clock: Option<Arc<dyn Clock>>,
+    /// When each entry came, if they are stamped.
+    stamps: Option<Stamps>,
+}
+
+/// The times of the entries, in the same order.
+#[derive(Debug)]
+struct Stamps {
+    clock: Arc<dyn Clock>,
+    times: VecDeque<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +53,6 @@ enum Armed {
 #[derive(Debug)]
 struct Entry {
     completion: Completion,
-    /// Nanoseconds of the clock when it came; 0 without stamps.
-    when: u64,
     credit: Option<CreditOf>,
 }
 
@@ -103,7 +108,13 @@ impl Cq {
     /// Drops the completions of a queue pair that begins anew or ends: nobody is to take them for
     /// those of its next life.
     pub(crate) fn purge(&self, qp_num: u32) {
-        lock(&self.state).entries.retain(|entry| entry.completion.qp_num != qp_num);
+        let mut state = lock(&self.state);
+        let State { entries, stamps, .. } = &mut *state;
+        if let Some(stamps) = stamps {
+            let mut of = entries.iter().map(|entry| entry.completion.qp_num);
+            stamps.times.retain(|_| of.next() != Some(qp_num));
+        }
+        entries.retain(|entry| entry.completion.qp_num != qp_num);
     }
 
     /// Opens an account: `done` is set to the count of finished send work requests as their
@@ -149,11 +160,10 @@ impl Cq {
             state.overrun = true;
             return if first { Err(Overrun) } else { Ok(()) };
         }
-        let when = match &state.clock {
-            None => 0,
-            Some(clock) => u64::try_from(clock.now().as_nanos()).unwrap_or(u64::MAX),
-        };
-        state.entries.push_back(Entry { completion: *completion, when, credit });
+        state.entries.push_back(Entry { completion: *completion, credit });
+        if let Some(stamps) = &mut state.stamps {
+            stamps.times.push_back(stamps.clock.now());
+        }
         if state.armed != Armed::No {
             self.notify(&mut state, solicited);
         }
@@ -173,38 +183,35 @@ impl Cq {
     /// Takes up to `into.len()` completions.
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
-        self.take(into.iter_mut(), |place, entry| *place = entry.completion)
+        self.take(&mut lock(&self.state), into)
     }
 
-    /// Takes one, with the time it came at.
+    /// Takes one, with the time it came at: 0 if it was not stamped.
     pub(crate) fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>, Reason> {
-        let mut taken = None;
-        self.take(std::iter::once(()), |(), entry| {
-            taken = Some((entry.completion, Duration::from_nanos(entry.when)));
-        })?;
-        Ok(taken)
+        let mut state = lock(&self.state);
+        let when = state.stamps.as_ref().and_then(|stamps| stamps.times.front().copied());
+        let mut into = [Completion::BLANK];
+        let taken = self.take(&mut state, &mut into)?;
+        let [completion] = into;
+        Ok((taken > 0).then(|| (completion, when.unwrap_or_default())))
     }
 
     /// Has completions stamped from now on.
     pub(crate) fn stamp(&self, clock: Arc<dyn Clock>) {
-        lock(&self.state).clock = Some(clock);
+        let mut state = lock(&self.state);
+        let times = state.entries.iter().map(|_| Duration::ZERO).collect();
+        state.stamps = Some(Stamps { clock, times });
     }
 
     #[inline(always)]
-    fn take<P>(
-        &self,
-        places: impl Iterator<Item = P>,
-        mut put: impl FnMut(P, &Entry),
-    ) -> Result<usize, Reason> {
-        let mut state = lock(&self.state);
-        let state = &mut *state;
+    fn take(&self, state: &mut State, into: &mut [Completion]) -> Result<usize, Reason> {
         if state.overrun || state.retired {
             return Err(self.unusable(state));
         }
         let mut taken = 0;
-        for place in places {
+        for place in into {
             let Some(entry) = state.entries.pop_front() else { break };
-            put(place, &entry);
+            *place = entry.completion;
             taken += 1;
             if let Some(CreditOf { account, done }) = entry.credit
                 && let Some(credit) = state.credits.get(account.place as usize)
@@ -213,6 +220,9 @@ impl Cq {
             {
                 finished.store(done, Ordering::Release);
             }
+        }
+        if let Some(stamps) = &mut state.stamps {
+            stamps.times.drain(..taken.min(stamps.times.len()));
         }
         Ok(taken)
     }

@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) timers: Arc<Timers>,
     /// The way to queue pairs that are not in this process.
     pub(crate) port: Option<Port>,
+    /// Bytes of payload of a packet at most, and of a datagram.
+    pub(crate) mtu: u32,
     pub(crate) registrations: Registrations,
     /// Set when the first memory is registered that can be watched.
     pub(crate) watch: OnceLock<&'static Watch>,
@@ -131,9 +133,9 @@ impl Core {
         self.port.as_ref().is_some_and(Port::hang_bells)
     }
 
-    pub(crate) fn take_bells_down(&self) {
+    pub(crate) fn take_bells_down(&self, program_polls: bool) {
         if let Some(port) = &self.port {
-            port.take_bells_down();
+            port.take_bells_down(program_polls);
         }
     }
 

@@ -5,7 +5,7 @@ use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
 use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
 use crate::events::{Channel, EventQueue};
-use crate::link::Port;
+use crate::link::{Port, mtu};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
@@ -34,8 +34,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The largest datagram, in bytes.
-pub(crate) const MTU: u32 = 4096;
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 const QP_NUM_BITS: u32 = 24;
 
@@ -65,6 +63,10 @@ impl SoftDevice {
             let (what, value) = ("max_keys", u64::from(options.max_keys));
             return Err(fail(Reason::Argument { what, value, allowed: "1 to 2^24 - 1" }));
         }
+        if let Some(mtu) = options.mtu.filter(|mtu| !mtu::SIZES.contains(mtu)) {
+            let (what, allowed) = ("mtu", "256, 512, 1024, 2048 or 4096");
+            return Err(fail(Reason::Argument { what, value: u64::from(mtu), allowed }));
+        }
         let tolerant = mkey_os::copy::install()
             .map_err(|error| fail(Reason::System { call: "sigaction", errno: errno_of(&error) }))?;
         let seed = options.seed.unwrap_or_else(random);
@@ -74,9 +76,10 @@ impl SoftDevice {
             engine: Engine::new(config, executors().clone()),
             tolerant,
             events: EventQueue::default(),
-            refusals: RefusalLog::new(options.refusal_log, options.on_refusal),
+            refusals: RefusalLog::new(options.refusal_log, options.listener.clone()),
             timers: Arc::new(Timers::new(options.clock.clone())),
             port: Port::new(&options),
+            mtu: mtu::of(&options),
             registrations: Registrations::new(&options)?,
             watch: OnceLock::new(),
             objects: Objects::default(),
@@ -126,6 +129,12 @@ impl SoftDevice {
     /// `System` if there are no descriptors left.
     pub fn async_fd(&self) -> Result<Arc<CountFd>> {
         self.core.events.shown().map_err(|error| no_descriptor("open_device", &error))
+    }
+
+    /// Waits until the device knows of all pages that the program has taken away so far, and its
+    /// listener, if it has one, was told.
+    pub fn settle(&self) {
+        crate::watch::settled(&self.core);
     }
 
     /// The device's time.
@@ -349,7 +358,12 @@ impl Device for SoftDevice {
     }
 
     fn port(&self) -> PortInfo {
-        PortInfo { active: true, active_mtu: MTU, gid: self.core.options.gid, gid_index: 0 }
+        PortInfo {
+            active: true,
+            active_mtu: self.core.mtu,
+            gid: self.core.options.gid,
+            gid_index: 0,
+        }
     }
 
     fn alloc_pd(&self) -> Result<PdHandle> {

@@ -88,7 +88,7 @@ impl Driver {
             return Some(driver);
         }
         let new: &'static Driver = Box::leak(Box::new(Self::new().ok()?));
-        mkey_os::thread::spawn_behind("mkey-soft engine", || new.run()).ok()?;
+        mkey_os::quiet_thread::spawn("mkey-soft engine", || new.run()).ok()?;
         *driver = Some((generation(), new));
         Some(new)
     }
@@ -133,6 +133,13 @@ impl Driver {
         Ok(Token(token))
     }
 
+    /// Whether a descriptor wakes the thread.
+    pub(crate) fn listen(&self, fd: impl AsFd, Token(token): Token, wakes: bool) {
+        let flags = if wakes { EventFlags::IN } else { EventFlags::empty() };
+        // It may have been closed meanwhile.
+        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags);
+    }
+
     /// Does not wait on a descriptor any more.
     pub(crate) fn forget(&self, fd: impl AsFd, Token(token): Token) {
         // It may have been closed meanwhile.
@@ -166,7 +173,7 @@ impl Driver {
 
     #[cold]
     fn let_program_poll(&self) {
-        self.take_bells_down();
+        self.take_bells_down(true);
         self.wake();
     }
 
@@ -186,14 +193,14 @@ impl Driver {
             self.work();
             let tick = self.attention.tick();
             if !tick && self.hang_bells() {
-                self.take_bells_down();
+                self.take_bells_down(false);
                 continue;
             }
             let left = self.time_left(tick.then_some(TICK));
             self.wait(left, &mut ready);
             self.wakes.store(AWAKE, Ordering::Relaxed);
             if !tick {
-                self.take_bells_down();
+                self.take_bells_down(false);
             }
             self.attend(&mut ready);
         }
@@ -282,9 +289,9 @@ impl Driver {
         self.living().iter().any(|core| core.hang_bells())
     }
 
-    fn take_bells_down(&self) {
+    fn take_bells_down(&self, program_polls: bool) {
         for core in self.living() {
-            core.take_bells_down();
+            core.take_bells_down(program_polls);
         }
     }
 

@@ -43,11 +43,7 @@ pub(crate) fn notes(core: &Core) -> Vec<String> {
         notes
             .push("unmap events are switched off: stale registrations are not detected".to_owned());
     }
-    if let Some(why) = core.port.as_ref().and_then(Port::trouble) {
-        notes.push(format!(
-            "other processes are not reached, since there is no folder to meet in: {why}"
-        ));
-    }
+    notes.extend(core.port.as_ref().map(Port::troubles).unwrap_or_default());
     let given_up = crate::drain::given_up();
     if given_up > 0 {
         notes.push(format!(

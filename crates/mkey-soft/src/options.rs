@@ -2,7 +2,8 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::link::{Capture, Faults, VirtualNetwork};
-use mkey_core::device::{Gid, RefusalReport};
+use crate::listener::Listener;
+use mkey_core::device::Gid;
 use mkey_os::accounting::Accountant;
 pub use mkey_os::pin::PinMode;
 use std::net::IpAddr;
@@ -23,15 +24,24 @@ pub enum Stale {
 
 /// How queue pairs of other processes are reached. Those of this process are reached without any
 /// of it, unless the link says otherwise.
+///
+/// On a [virtual clock](crate::VirtualClock) only the network in memory is one: other processes live by
+/// real time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Link {
     /// They are not.
-    #[default]
     None,
     /// Those of other processes of this user, on this host and in this network namespace, by shared
-    /// memory.
+    /// memory; all others by UDP.
+    #[default]
+    Auto,
+    /// Those of other processes of this user, on this host and in this network namespace, by shared
+    /// memory; others not at all.
     SharedMemory,
+    /// By RoCEv2 over UDP, from the port's address. That must be one of this host, and its UDP port
+    /// 4791 free, or of processes of the same user.
+    Udp,
     /// By a network in memory, which also carries all that queue pairs of this process say to each
     /// other: for tests.
     Virtual(Arc<VirtualNetwork>),
@@ -46,6 +56,9 @@ pub struct SoftOptions {
     pub gid: Gid,
     /// How queue pairs of other processes are reached.
     pub link: Link,
+    /// Bytes of payload of a packet at most, 256 to 4096; `None`: as much as the network of the
+    /// port's address takes.
+    pub mtu: Option<u32>,
     /// What befalls packets on their way.
     pub faults: Option<Faults>,
     /// Who is shown the packets.
@@ -76,9 +89,8 @@ pub struct SoftOptions {
     pub implicit_odp: bool,
     /// How many refusals the log keeps.
     pub refusal_log: usize,
-    /// Told of each refusal as it is noted: on the thread that met it, with locks held, so it may
-    /// call nothing of the device.
-    pub on_refusal: Option<fn(&RefusalReport)>,
+    /// Who is told of refusals and of pages that were taken away, as it happens.
+    pub listener: Option<Arc<dyn Listener>>,
     /// Whether registrations are timed by term
     /// ([`registration_terms`](mkey_core::device::Device::registration_terms)).
     pub measure: bool,
@@ -90,6 +102,7 @@ impl Default for SoftOptions {
             name: "soft0".to_owned(),
             gid: gid_of(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
             link: Link::default(),
+            mtu: None,
             faults: None,
             capture: None,
             pin: PinMode::Kernel,
@@ -103,7 +116,7 @@ impl Default for SoftOptions {
             accountant: None,
             implicit_odp: true,
             refusal_log: 256,
-            on_refusal: None,
+            listener: None,
             measure: false,
         }
     }

@@ -1,17 +1,18 @@
 //! The log of refusals: why a work request failed, in words. A completion's `vendor_err` is the
 //! number of its entry.
 
+use crate::listener::Listener;
 use crate::sync::lock;
 use mkey_core::device::{RefusalReport, RefusedBy};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct RefusalLog {
     most: usize,
-    told: Option<fn(&RefusalReport)>,
+    listener: Option<Arc<dyn Listener>>,
     state: Mutex<State>,
 }
 
@@ -22,8 +23,8 @@ struct State {
 }
 
 impl RefusalLog {
-    pub(crate) fn new(most: usize, told: Option<fn(&RefusalReport)>) -> Self {
-        Self { most, told, state: Mutex::default() }
+    pub(crate) fn new(most: usize, listener: Option<Arc<dyn Listener>>) -> Self {
+        Self { most, listener, state: Mutex::default() }
     }
 
     /// Notes a refusal; its number, from 1. `tell`: also whoever is told of each.
@@ -38,7 +39,7 @@ impl RefusalLog {
         let mut state = lock(&self.state);
         state.last = state.last.wrapping_add(1).max(1);
         let number = state.last;
-        let told = self.told.filter(|_| tell);
+        let told = self.listener.as_ref().filter(|_| tell);
         if self.most > 0 || told.is_some() {
             if state.reports.len() >= self.most {
                 state.reports.pop_front();
@@ -46,7 +47,7 @@ impl RefusalLog {
             let request = request.to_string();
             let report = RefusalReport { number, when, qp_num, request, refusal };
             if let Some(told) = told {
-                told(&report);
+                told.refused(&report);
             }
             if self.most > 0 {
                 state.reports.push_back(report);

@@ -166,7 +166,14 @@ impl Notes {
 }
 
 fn mark(core: &Core, events: &[(HostRange, DetachCause)]) {
-    core.engine.detach_all(events, core.age());
+    let met = core.engine.detach_all(events, core.age());
+    if met > 0
+        && let Some(listener) = &core.options.listener
+    {
+        for &(range, cause) in events {
+            listener.detached(range, cause);
+        }
+    }
     for (range, _) in events {
         let start = range.start.0 as usize;
         core.registrations.pinner.detach(start..start.saturating_add(range.len as usize));

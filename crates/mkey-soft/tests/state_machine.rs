@@ -9,7 +9,8 @@ use mkey_core::error::Reason;
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpKind, QpModify, QpState};
 use mkey_core::status::WcStatus::{
-    LocProtErr, RemAccessErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,
+    LocLenErr, LocProtErr, RemAccessErr, RemInvReqErr, RetryExcErr, RnrRetryExcErr, Success,
+    WrFlushErr,
 };
 use mkey_core::work::{Completion, RecvWr, SendOp, SendWr};
 use mkey_soft::{SoftDevice, SoftOptions};
@@ -333,4 +334,22 @@ fn devices_reach_each_other_and_numbers_repeat_with_the_seed() {
     a.post(2, SendOp::Write(gone), &[own.sge(0, 16)]);
     assert_eq!(a.done(), [(2, RemAccessErr)]);
     assert_eq!((first.refusals().unwrap().len(), second.refusals().unwrap().len()), (1, 1));
+}
+
+#[test]
+fn an_atomic_write_is_8_aligned_bytes_of_a_reliable_connection() {
+    let write = |kind, at, length| {
+        let (a, b) = pair(kind);
+        let (from, to) = (a.buffer(ALL), b.buffer(ALL));
+        from.set(7, 0xa5);
+        let sges = [from.sge(0, length)];
+        let wr = SendWr::new(1, SendOp::AtomicWrite(to.remote(at)), &sges);
+        let posted = a.qp.post_send(&[wr]).map_err(|refused| refused.error.errno());
+        (posted, a.poll().first().map(|done| (done.status, done.opcode)), to.get(at as usize + 7))
+    };
+    let opcode = mkey_core::status::WcOpcode::AtomicWrite;
+    assert_eq!(write(QpKind::Rc, 16, 8), (Ok(()), Some((Success, opcode)), 0xa5));
+    assert_eq!(write(QpKind::Rc, 12, 8), (Ok(()), Some((RemInvReqErr, opcode)), 0));
+    assert_eq!(write(QpKind::Rc, 16, 7), (Ok(()), Some((LocLenErr, opcode)), 0));
+    assert_eq!(write(QpKind::Uc, 16, 8), (Err(22), None, 0));
 }

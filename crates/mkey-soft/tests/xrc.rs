@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair, SharedReceive};
 use mkey_core::device::{CqHandle, Device, PdHandle, SrqHandle, XrcdHandle};
+use mkey_core::error::Reason;
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState, Xrc};
 use mkey_core::status::WcStatus::{self, RemAccessErr, RemInvReqErr, Success};
@@ -126,16 +127,21 @@ fn a_queue_that_is_not_of_the_domain_is_refused() {
 }
 
 #[test]
+fn a_message_that_names_no_queue_is_refused() {
+    let (a, b, _) = connection();
+    b.events();
+    a.post(1, SendOp::Send, &[]);
+    assert_eq!(a.done(), [(1, RemInvReqErr)]);
+    assert_eq!(b.events(), [AsyncEvent::QpReqErr(b.handle())]);
+}
+
+#[test]
 fn each_end_does_its_own_part_only() {
     let (a, b, xrcd) = connection();
     let from = a.buffer(ALL);
-    let refused = |side: &Side, srq| {
-        let sges = [from.sge(0, 8)];
-        let wr = SendWr { srq, ..SendWr::new(1, SendOp::Send, &sges) };
-        side.qp.post_send(&[wr]).unwrap_err().error.errno()
-    };
-    assert_eq!(refused(&a, None), 22, "it names no queue");
-    assert_eq!(refused(&b, Some(1)), 22, "it takes only");
+    let wr = SendWr { srq: Some(1), ..SendWr::new(1, SendOp::Send, &[]) };
+    let full = b.qp.post_send(&[wr]).unwrap_err().error;
+    assert!(matches!(full.reason, Reason::QueueFull { depth: 0 }), "it takes only: {full}");
     for side in [&a, &b] {
         let receive = RecvWr { wr_id: 1, sges: &[] };
         assert_eq!(side.qp.post_recv(&[receive]).unwrap_err().error.errno(), 22);

@@ -35,12 +35,12 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = Stale::Refuse)]
     pub stale: Stale,
 
-    /// Tell of each refused access in words, and at the end of memory that stayed registered; "-" is
-    /// standard error
+    /// Tell in words of each refused access, of memory that was given back while it was registered, and
+    /// of memory that stayed registered to the end; "-" is standard error
     #[arg(long, value_name = "FILE")]
     pub refusals: Option<OsString>,
 
-    /// Fail if an access was refused, or if memory stayed registered
+    /// Fail if there was anything that --refusals tells of
     #[arg(long)]
     pub check: bool,
 

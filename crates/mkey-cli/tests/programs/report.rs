@@ -69,3 +69,43 @@ fn findings_are_told_and_fail_a_checked_run() {
     assert_eq!((code, stderr.as_str()), (1, "mkey: 2 findings\n"));
     assert_eq!(told(&fs::read_to_string(&file).unwrap()), "");
 }
+
+/// Gives memory back that is registered: an error of pinned memory, and what on-demand memory is for.
+const FREES: &str = "
+int main(void)
+{
+	struct ibv_context *context = open_first();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	int access = IBV_ACCESS_LOCAL_WRITE | (getenv(\"ODP\") ? IBV_ACCESS_ON_DEMAND : 0);
+	char *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory + 4096, 8192, access);
+
+	CHECK(mr);
+	/* Half of it. */
+	CHECK(munmap(memory + 8192, 4096) == 0);
+	if (getenv(\"ODP\"))
+		CHECK(madvise(memory + 4096, 4096, MADV_DONTNEED) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	CHECK(ibv_dealloc_pd(pd) == 0);
+	CHECK(ibv_close_device(context) == 0);
+	return 0;
+}
+";
+
+#[test]
+fn memory_that_was_given_back_while_registered_is_a_finding() {
+    let test = "memory_that_was_given_back_while_registered_is_a_finding";
+    if let Err(unavailable) = mkey_os::events::process() {
+        return crate::common::skipped(test, &unavailable.to_string());
+    }
+    let Some(program) = build_short(test, FREES) else { return };
+    let mut command = mkey_run(&["--check"]);
+    let (code, _, stderr) = ended(command.arg(program.path()));
+    let lines: Vec<_> = stderr.lines().collect();
+    let [freed, "mkey: 1 finding"] = &*lines else { panic!("{stderr}") };
+    assert_eq!(code, 1);
+    assert!(freed.starts_with("mkey: freed: 4096 bytes at 0x"), "{freed}");
+    assert!(freed.contains("were unmapped while registered on mkey0, as part of 8192"), "{freed}");
+    let on_demand = ended(mkey_run(&["--check"]).arg(program.path()).env("ODP", "1"));
+    assert_eq!(on_demand, (0, String::new(), String::new()));
+}

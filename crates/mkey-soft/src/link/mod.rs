@@ -7,9 +7,12 @@
 mod capture;
 mod datagram;
 mod faults;
+pub(crate) mod mtu;
 mod port;
 mod shm;
+mod udp;
 mod virtual_network;
+mod ways;
 
 pub use capture::{Capture, Direction};
 pub use faults::{Faults, FaultsError};
@@ -37,8 +40,8 @@ pub(crate) trait Link: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Nobody needs to be woken.
-    fn take_bells_down(&self) {}
+    /// Nobody needs to be woken: the thread is awake, or the program polls without end.
+    fn take_bells_down(&self, _program_polls: bool) {}
 }
 
 /// The way to one peer's port.
@@ -87,7 +90,8 @@ pub(crate) struct Envelope {
     pub(crate) hop_limit: u8,
     /// The UDP port that it comes from.
     pub(crate) source_port: u16,
-    /// Which connection of its queue pair the packet belongs to. Not every link tells.
+    /// Which connection of the requester's queue pair a packet belongs to, request or response. Not
+    /// every link tells.
     pub(crate) connection: Option<u32>,
 }
 

@@ -2,11 +2,11 @@
 
 use super::capture::{self, Tapped};
 use super::faults::Weather;
-use super::shm::{BLOCK_BITS, Endpoint};
-use super::{Capture, Inbound, Link, Path, VirtualNetwork};
+use super::ways::Ways;
+use super::{Capture, Inbound, Path};
 use crate::core::{Core, find_qp, generation, with_executor};
 use crate::driver::Driver;
-use crate::options::{self, SoftOptions};
+use crate::options::SoftOptions;
 use crate::qp::{After, Qp, Todo};
 use crate::sync::lock;
 use mkey_core::device::Gid;
@@ -24,7 +24,7 @@ const STALE_ROUNDS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Port {
     gid: Gid,
-    kind: Kind,
+    ways: Ways,
     /// Whether packets may come at all.
     active: AtomicBool,
     driver: OnceLock<&'static Driver>,
@@ -36,31 +36,19 @@ pub(crate) struct Port {
     born: u32,
 }
 
-#[derive(Debug)]
-enum Kind {
-    /// All goes by packets, and one drives all.
-    Virtual { network: Arc<VirtualNetwork>, link: Arc<dyn Link> },
-    /// Made when the first queue pair is; not there if that failed.
-    Shared(OnceLock<Result<Arc<Endpoint>, Box<str>>>),
-}
-
 impl Port {
     /// The port of a device that is opened so; `None` if it has no link.
     pub(crate) fn new(options: &SoftOptions) -> Option<Self> {
         let gid = options.gid;
-        let kind = match &options.link {
-            options::Link::None => return None,
-            options::Link::Virtual(network) => {
-                Kind::Virtual { network: network.clone(), link: network.attach(gid) }
-            }
-            options::Link::SharedMemory => Kind::Shared(OnceLock::new()),
+        let ways = match options.clock.is_virtual() {
+            true => Ways::in_memory(&options.link, gid)?,
+            false => Ways::new(&options.link, gid)?,
         };
         let weather = options.faults.map(|faults| Weather::new(faults, options.clock.clone()));
-        let active = AtomicBool::new(matches!(kind, Kind::Virtual { .. }));
         Some(Self {
             gid,
-            kind,
-            active,
+            active: AtomicBool::new(ways.network().is_some()),
+            ways,
             driver: OnceLock::new(),
             weather,
             capture: options.capture.clone(),
@@ -72,7 +60,7 @@ impl Port {
 
     /// The device is open.
     pub(crate) fn open(&self, core: &Arc<Core>) {
-        if let Kind::Virtual { network, .. } = &self.kind {
+        if let Some(network) = self.ways.network() {
             network.drive(core);
         }
     }
@@ -80,34 +68,12 @@ impl Port {
     /// A number for a queue pair that is not of another process: which, `counter` tells. `tries`
     /// numbers were in use.
     pub(crate) fn number(&self, counter: u32, tries: u32) -> Option<u32> {
-        if let Kind::Shared(shared) = &self.kind {
-            let made = shared.get_or_init(|| {
-                let endpoint = Endpoint::of(self.gid, counter >> BLOCK_BITS);
-                endpoint.map_err(|error| error.to_string().into())
-            });
-            if let Ok(endpoint) = made {
-                return endpoint.number(counter, tries);
-            }
-        }
-        Some(counter % (1 << 24))
+        self.ways.number(counter, tries)
     }
 
-    fn shared(&self) -> Option<&Arc<Endpoint>> {
-        let Kind::Shared(shared) = &self.kind else { return None };
-        shared.get()?.as_ref().ok()
-    }
-
-    /// Why there is no link although there was to be one.
-    pub(crate) fn trouble(&self) -> Option<&str> {
-        let Kind::Shared(shared) = &self.kind else { return None };
-        shared.get()?.as_ref().err().map(|error| &**error)
-    }
-
-    fn link(&self) -> Option<&dyn Link> {
-        match &self.kind {
-            Kind::Virtual { link, .. } => Some(&**link),
-            Kind::Shared(_) => self.shared().map(|endpoint| &**endpoint as &dyn Link),
-        }
+    /// What of the link there is not although there was to be, in words.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        self.ways.troubles()
     }
 
     /// Whether there is anything to drive.
@@ -118,14 +84,14 @@ impl Port {
 
     /// Whether peers in this process are reached by packets, too.
     pub(crate) fn carries_all(&self) -> bool {
-        matches!(self.kind, Kind::Virtual { .. })
+        self.ways.network().is_some()
     }
 
     /// A queue pair is about to be connected to this peer, or to anybody. What is on its way to it
     /// still was meant for a connection that it had before, and does not reach it any more.
     pub(crate) fn expect(&self, core: &Arc<Core>, peer: Option<(Gid, u32)>) {
         if peer.is_none_or(|(gid, qp_num)| self.is_elsewhere(gid, qp_num)) {
-            self.activate(core);
+            self.activate(core, peer);
         }
         if !self.is_active() || self.born != generation() {
             return;
@@ -138,23 +104,24 @@ impl Port {
     }
 
     fn is_elsewhere(&self, gid: Gid, qp_num: u32) -> bool {
-        let own = self.shared().is_some_and(|shared| gid == self.gid && shared.owns(qp_num));
-        !own && find_qp(gid, qp_num).is_none()
+        !self.ways.owns(gid, qp_num) && find_qp(gid, qp_num).is_none()
     }
 
-    fn activate(&self, core: &Arc<Core>) {
-        if self.is_active() || self.born != generation() {
+    /// This peer, or any, is to reach this port.
+    fn activate(&self, core: &Arc<Core>, peer: Option<(Gid, u32)>) {
+        if self.born != generation() || self.ways.network().is_some() {
             return;
         }
-        if let (Some(shared), Some(driver)) = (self.shared(), Driver::get()) {
-            shared.open(driver);
+        if let Some(driver) = Driver::get()
+            && self.ways.open(driver, peer)
+        {
             driver.join(core);
             let _ = self.driver.set(driver);
             self.active.store(true, Ordering::Release);
         }
     }
 
-    /// As [`Link::path`].
+    /// As [`super::Link::path`].
     pub(crate) fn path(
         &self,
         core: &Arc<Core>,
@@ -162,12 +129,13 @@ impl Port {
         qp_num: u32,
         lasting: bool,
     ) -> Option<Arc<dyn Path>> {
-        if self.is_elsewhere(gid, qp_num) {
-            self.activate(core);
+        if !self.is_active() && self.is_elsewhere(gid, qp_num) {
+            self.activate(core, Some((gid, qp_num)));
         }
-        let usable = self.is_active() && self.born == generation();
-        let path = self.link().filter(|_| usable)?.path(gid, qp_num, lasting)?;
-        Some(self.as_it_is(path, gid))
+        if !self.is_active() || self.born != generation() {
+            return None;
+        }
+        Some(self.as_it_is(self.ways.path(gid, qp_num, lasting)?, gid))
     }
 
     /// The same path with the faults that it is to have, and with whoever looks at it.
@@ -204,14 +172,12 @@ impl Port {
         if self.born != generation() {
             return;
         }
-        match (&self.kind, self.driver.get()) {
-            (Kind::Virtual { network, .. }, _) => network.settle(),
-            (_, driver) => {
-                let any = core.turn();
-                if let Some(driver) = driver {
-                    driver.polled(any);
-                }
-            }
+        if let Some(network) = self.ways.network() {
+            return network.settle();
+        }
+        let any = core.turn();
+        if let Some(driver) = self.driver.get() {
+            driver.polled(any);
         }
     }
 
@@ -228,11 +194,10 @@ impl Port {
     }
 
     fn take_in(&self, wait: bool) -> bool {
-        let Some(link) = self.link() else { return false };
         let mut any = false;
         with_executor(|executor| {
             let mut touched = Touched::default();
-            any = link.receive(wait, &mut |inbound| touched.deliver(executor, inbound));
+            any = self.ways.receive(wait, &mut |inbound| touched.deliver(executor, inbound));
             if self.any_blocked.load(Ordering::Relaxed)
                 && self.any_blocked.swap(false, Ordering::AcqRel)
             {
@@ -245,14 +210,15 @@ impl Port {
         any
     }
 
-    /// As [`Link::hang_bells`].
+    /// As [`super::Link::hang_bells`].
     pub(crate) fn hang_bells(&self) -> bool {
-        self.is_active() && self.link().is_some_and(Link::hang_bells)
+        self.is_active() && self.ways.hang_bells()
     }
 
-    pub(crate) fn take_bells_down(&self) {
-        if let Some(link) = self.link().filter(|_| self.is_active()) {
-            link.take_bells_down();
+    /// As [`super::Link::take_bells_down`].
+    pub(crate) fn take_bells_down(&self, program_polls: bool) {
+        if self.is_active() {
+            self.ways.take_bells_down(program_polls);
         }
     }
 }

@@ -253,24 +253,42 @@ impl Requester {
         }
         let step = if entry.kind == Kind::Data { packet } else { 0 };
         let flying = (entry.weight + u64::from(step)).saturating_sub(self.acked_weight());
-        if self.transport.reliable && flying >= u64::from(self.transport.window) {
+        let packets = self.portion(entry, packet);
+        let waits_for_answers = packet > entry.landed
+            && (self.reads >= self.max_reads
+                || packet - entry.landed + packets > self.transport.window);
+        if self.transport.reliable
+            && (flying >= u64::from(self.transport.window)
+                || entry.kind == Kind::Read && waits_for_answers)
+        {
             return Next::Nothing;
         }
         let mtu = u64::from(self.transport.mtu);
         let offset = u64::from(packet) * mtu;
         let left = entry.length.saturating_sub(offset);
-        let last = entry.kind != Kind::Data || packet + 1 >= entry.packets;
+        let last = packet + packets >= entry.packets;
         let full = flying + 1 >= u64::from(self.transport.window);
         Next::Packet(Outgoing {
             message,
             psn: on_wire(entry.first + u64::from(packet)),
             offset,
-            length: if last { left } else { mtu },
-            first: packet == 0 || entry.kind != Kind::Data,
+            length: if last { left } else { u64::from(packets) * mtu },
+            first: packet == 0,
             last,
             wants_ack: self.transport.reliable
                 && (last || full || packet % ASK_EVERY == ASK_EVERY - 1),
         })
+    }
+
+    /// How many of a message's sequence numbers the request takes that begins at one of them. A READ
+    /// is asked for in portions, so that no more of its answers are under way than the window holds.
+    fn portion(&self, entry: &Entry, packet: u32) -> u32 {
+        match entry.kind {
+            Kind::Read => (entry.packets - packet.min(entry.packets))
+                .min(self.transport.window.div_ceil(2))
+                .max(1),
+            _ => 1,
+        }
     }
 
     /// Whether a message may not begin yet.
@@ -300,11 +318,14 @@ impl Requester {
     pub(crate) fn sent(&mut self, now: Duration) {
         let Cursor { message, packet } = self.cursor;
         let reliable = self.transport.reliable;
+        let Some(packets) = self.entry(message).map(|entry| self.portion(entry, packet)) else {
+            return;
+        };
         let Some(entry) = self.entry_mut(message) else { return };
-        let (answers, end) = (entry.answers(), entry.end());
-        let through = entry.kind != Kind::Data || packet + 1 >= entry.packets;
+        let answers = entry.answers();
+        let through = packet + packets >= entry.packets;
         entry.done |= through && !reliable;
-        let upto = if through { end } else { entry.first + u64::from(packet) + 1 };
+        let upto = entry.first + u64::from(packet + packets);
         if message >= self.begun {
             self.begun = message + 1;
             self.reads += u32::from(answers);
@@ -319,7 +340,7 @@ impl Requester {
         if through {
             self.step_to(message + 1);
         } else {
-            self.cursor.packet = packet + 1;
+            self.cursor.packet = packet + packets;
         }
     }
 

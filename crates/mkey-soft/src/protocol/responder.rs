@@ -138,12 +138,17 @@ impl Responder {
 
     fn in_order(&self, request: &Request, payload: u64, mtu: u32) -> Admit {
         let Some(part) = Part::of(request) else {
-            let whole = matches!(
-                request,
-                Request::Read(_) | Request::CompareSwap(_) | Request::FetchAdd(_)
-            );
-            return match self.current {
-                None if whole && payload == 0 => Admit::Whole,
+            let fits = match *request {
+                Request::Read(_) | Request::CompareSwap(_) | Request::FetchAdd(_) => payload == 0,
+                // As a WRITE, but for what is answered.
+                Request::AtomicWrite(reth) if payload == 8 && reth.length == 8 => {
+                    reth.address.is_multiple_of(8)
+                }
+                _ => false,
+            };
+            return match (self.current, *request) {
+                (None, Request::AtomicWrite(reth)) if fits => Admit::Write { reth, before: 0 },
+                (None, _) if fits => Admit::Whole,
                 _ => Admit::Invalid,
             };
         };
@@ -174,7 +179,8 @@ impl Responder {
     fn duplicate(&mut self, request: &Request, sequence: Sequence, mtu: u32) {
         match request {
             Request::Send(_) | Request::Write(_) => self.replies.ack(self.expected - 1, self.msn),
-            &Request::Read(reth) => {
+            &Request::Read(reth) | &Request::AtomicWrite(reth) => {
+                let reth = read_back(request, reth);
                 let end = sequence + packets(&reth, mtu);
                 let kept = self.kept.iter().any(|kept| {
                     matches!(*kept, Kept::Read { first, end: last } if first <= sequence && end <= last)
@@ -193,7 +199,7 @@ impl Responder {
                     self.replies.atomic(sequence, original, self.msn);
                 }
             }
-            Request::Flush(..) | Request::AtomicWrite(_) => {}
+            Request::Flush(..) => {}
         }
     }
 
@@ -227,7 +233,8 @@ impl Responder {
         }
         self.expected = sequence + 1;
         match (request, self.current) {
-            (&Request::Read(reth), _) => {
+            (&Request::Read(reth) | &Request::AtomicWrite(reth), _) => {
+                let reth = read_back(request, reth);
                 let end = sequence + packets(&reth, mtu);
                 (self.expected, self.msn) = (end, self.msn.plus(1));
                 self.keep(Kept::Read { first: sequence, end });
@@ -328,6 +335,14 @@ fn fits_whole(reth: reth::Repr, before: u64, payload: u64, part: Part) -> Admit 
     let (after, total) = (before + payload, u64::from(reth.length));
     let fits = if part.last { after == total } else { after < total };
     if fits { Admit::Write { reth, before } } else { Admit::Invalid }
+}
+
+/// What is answered to a READ, or to an atomic write: that is as to a READ of nothing.
+fn read_back(request: &Request, reth: reth::Repr) -> reth::Repr {
+    match request {
+        Request::AtomicWrite(_) => reth::Repr { length: 0, ..reth },
+        _ => reth,
+    }
 }
 
 /// Sequence numbers that a READ takes.

@@ -457,6 +457,35 @@ fn a_read_response_of_another_length_is_a_bad_response() {
     assert_eq!(requester.take_ended(), Some(Err(Ending::bare(WcStatus::BadRespErr))));
 }
 
+/// No more answers of a READ are asked for than the window holds.
+#[test]
+fn long_reads_are_asked_for_in_portions() {
+    let patience = Patience { answers: 1, receivers: 1, timeout: Some(TIMEOUT) };
+    // A window of 16 packets.
+    for (reads, portions) in [(4, 2), (1, 1)] {
+        let mut requester = Requester::new(transport(256, 0), patience, reads);
+        requester.push(Message { kind: Kind::Read, length: 256 * 30 + 1, fence: false });
+        let mut asked = Vec::new();
+        let mut landed = 0;
+        while landed < 31 {
+            while let Next::Packet(out) = requester.next(Duration::ZERO, false) {
+                requester.sent(Duration::ZERO);
+                asked.push((out.psn.get(), out.offset, out.length));
+            }
+            let under_way = asked.iter().map(|(.., length)| length.div_ceil(256)).sum::<u64>();
+            assert!(under_way - landed <= 8 * portions);
+            let bytes = if landed < 30 { 256 } else { 1 };
+            let response = Response::Read(ReadResponse::Middle);
+            let heard = requester.hear(psn(landed as u32), &response, bytes, Duration::ZERO);
+            assert_eq!(heard, Heard::Land { message: 0, offset: landed * 256 });
+            landed += 1;
+        }
+        assert_eq!(requester.take_ended(), Some(Ok(())));
+        let whole = [(0, 0, 2048), (8, 2048, 2048), (16, 4096, 2048), (24, 6144, 256 * 6 + 1)];
+        assert_eq!(asked, whole);
+    }
+}
+
 /// Answers to what was never sent, and old ones, change nothing.
 #[test]
 fn answers_that_nobody_waits_for_are_not_heard() {
@@ -500,8 +529,8 @@ type Packets<'a> = &'a [(Request, u64)];
 #[test]
 fn r_ra_14_packets_that_do_not_fit_are_invalid() {
     let read = Request::Read(range(1));
-    let flush = Request::AtomicWrite(range(8));
-    let bad: [(Packets<'_>, Request, u64); 13] = [
+    let word = |address, length| Request::AtomicWrite(reth::Repr { address, ..range(length) });
+    let bad: [(Packets<'_>, Request, u64); 15] = [
         (&[], send(true, false), 255),
         (&[], send(true, true), 257),
         (&[], send(false, false), 256),
@@ -514,7 +543,9 @@ fn r_ra_14_packets_that_do_not_fit_are_invalid() {
         (&[], write(true, true, 8), 7),
         (&[], write(true, false, 256), 256),
         (&[(write(true, false, 300), 256)], write(false, true, 0), 45),
-        (&[], flush, 8),
+        (&[], word(4, 8), 8),
+        (&[], word(8, 4), 4),
+        (&[(send(true, false), 256)], word(8, 8), 8),
     ];
     for (before, request, payload) in bad {
         let mut responder = Responder::new(true, psn(0), 1);

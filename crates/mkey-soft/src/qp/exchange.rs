@@ -218,9 +218,9 @@ impl Qp {
         after: &mut After,
     ) -> Outcome {
         let (peer, connection) = (&*link.qp, link.connection());
-        if !peer.name_srq(wr.srq) {
+        let Some(pd) = peer.enter(wr.srq) else {
             return self.answered(peer, wr, 0, peer.no_such_queue(after));
-        }
+        };
         if let (SendOp::Write(remote), Payload::Sges(&[sge])) = (wr.op, wr.payload)
             && (1..=memory::CHUNK).contains(&u64::from(sge.length))
             && peer.gate.view().allows(Want::RemoteWrite)
@@ -234,7 +234,7 @@ impl Qp {
                 want: Want::LocalRead,
             };
             let source = Site { core: &self.core, access, through: None };
-            return match peer.write_chunk(executor, connection, &source, remote, after) {
+            return match peer.write_chunk(executor, connection, pd, &source, remote, after) {
                 Answer::Ack => Outcome::Done(0),
                 answer => self.answered(peer, wr, access.length, answer),
             };
@@ -386,7 +386,7 @@ impl Qp {
             return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
         }
         let (source, length) = self.source(wr);
-        if length > u64::from(crate::device::MTU) {
+        if length > u64::from(self.core.mtu) {
             return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
         }
         if let Err(outcome) = self.check_source(executor, wr, &source, length) {
@@ -442,7 +442,7 @@ pub(super) fn total(sges: &[Sge]) -> u64 {
 }
 
 /// What an atomic write must be.
-fn atomic_write_fits(wr: &SendWr<'_>, remote: RemoteAddr) -> Result<(), WcStatus> {
+pub(super) fn atomic_write_fits(wr: &SendWr<'_>, remote: RemoteAddr) -> Result<(), WcStatus> {
     let length = match wr.payload {
         Payload::Inline(bytes) => bytes.len() as u64,
         Payload::Sges(sges) => total(sges),

@@ -1,6 +1,6 @@
 //! The requester of a queue pair whose peer is reached by a link: work requests in flight.
 
-use super::exchange::{Outcome, sends_bytes, total};
+use super::exchange::{Outcome, atomic_write_fits, sends_bytes, total};
 use super::packets::{Todo, belongs, fields};
 use super::requester::Sq;
 use super::wait::Wait;
@@ -37,6 +37,11 @@ pub(super) struct Route {
 }
 
 impl Route {
+    /// The connection that its packets are of.
+    fn connection(&self) -> Option<u32> {
+        self.envelope.connection
+    }
+
     /// A packet without payload.
     pub(super) fn outbound(&self, body: Body, psn: Psn) -> Outbound {
         let repr = Repr { fields: fields(self.peer, psn), body };
@@ -49,8 +54,6 @@ impl Route {
 pub(super) struct Flight {
     machine: Requester,
     route: Route,
-    /// Which of the peer's connections is heard: that of the first response.
-    connection: Option<u32>,
     /// The earliest time for which a timer is set.
     timer: Option<Duration>,
 }
@@ -72,14 +75,16 @@ impl Flight {
             Payload::Inline(bytes) => bytes.len() as u64,
             Payload::Sges(sges) => total(sges),
         };
-        let kind = match wr.op {
-            SendOp::Read(_) => Kind::Read,
-            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => Kind::Atomic,
+        let (kind, length) = match wr.op {
+            SendOp::Read(_) => (Kind::Read, length),
+            // Answered as a READ of nothing.
+            SendOp::AtomicWrite(_) => (Kind::Read, 0),
+            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => (Kind::Atomic, length),
             SendOp::BindMw(_) | SendOp::BindMw1(_) | SendOp::RegMr(_) => {
-                Kind::Local { alone: false }
+                (Kind::Local { alone: false }, 0)
             }
-            SendOp::LocalInv(_) => Kind::Local { alone: true },
-            _ => Kind::Data,
+            SendOp::LocalInv(_) => (Kind::Local { alone: true }, 0),
+            _ => (Kind::Data, length),
         };
         let fence = wr.flags.contains(SendFlags::FENCE);
         self.machine.push(Message { kind, length, fence });
@@ -95,11 +100,10 @@ fn patience(attr: &QpAttr) -> Patience {
 }
 
 impl Qp {
-    /// The route to a peer by a path.
+    /// The route to a peer by a path, for packets of whatever connection `like` says.
     pub(super) fn route(&self, path: Arc<dyn Path>, peer: u32, like: &Envelope) -> Route {
         let source_port = udp::source_port(0, Qpn::wrapping(self.num), Qpn::wrapping(peer));
-        let connection = Some(self.gate.view().epoch());
-        Route { path, peer, envelope: Envelope { source_port, connection, ..*like } }
+        Route { path, peer, envelope: Envelope { source_port, ..*like } }
     }
 
     /// From now on the queue's messages go by this path.
@@ -108,6 +112,7 @@ impl Qp {
         let like = Envelope {
             traffic_class: ah.traffic_class,
             hop_limit: ah.hop_limit,
+            connection: Some(self.gate.view().epoch()),
             ..Envelope::default()
         };
         let transport = Transport {
@@ -120,7 +125,6 @@ impl Qp {
         let mut flight = Flight {
             machine: Requester::new(transport, patience(&sq.attr), reads),
             route: self.route(path, sq.attr.dest_qp_num, &like),
-            connection: None,
             timer: None,
         };
         for stored in &sq.queue {
@@ -298,14 +302,21 @@ impl Qp {
     ) -> Result<(), Outcome> {
         let (source, length) = self.source(wr);
         if out.first {
-            self.check_own(executor, wr, &source, length)?;
+            self.check_own(executor, wr, &source, length, out)?;
         }
         let mut source = match source {
             Source::Memory(cursor) if out.offset > 0 => Source::Memory(cursor.skip(out.offset)),
             Source::Bytes(bytes) => Source::Bytes(bytes.split(out.offset as usize).1),
             source => source,
         };
-        let (body, payload) = body(self.kind, wr, out, length);
+        let (request, payload) = request(wr, out, length);
+        let body = match (&self.xrc, self.kind) {
+            (Some(_), _) => {
+                Body::XrcRequest { srq: Qpn::wrapping(wr.srq.unwrap_or_default()), request }
+            }
+            (None, QpKind::Uc) => Body::UcRequest(request),
+            (None, _) => Body::RcRequest(request),
+        };
         let mut outbound = flight.route.outbound(body, out.psn);
         outbound.length = payload;
         let fields = &mut outbound.repr.fields;
@@ -325,20 +336,26 @@ impl Qp {
         }
     }
 
-    /// What is wrong with a work request on this side shows before its first packet goes out.
+    /// What is wrong with a work request on this side shows before its first packet goes out. What a
+    /// single packet carries is looked at when it is filled.
     fn check_own(
         &self,
         executor: &mut Executor,
         wr: &SendWr<'_>,
         source: &Source<'_>,
         length: u64,
+        out: &Outgoing,
     ) -> Result<(), Outcome> {
         match wr.op {
             // R-AT-04: nothing is asked of the peer then.
             SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } if length != 8 => {
                 Err(Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 })
             }
-            op if sends_bytes(&op) => self.check_source(executor, wr, source, length),
+            SendOp::AtomicWrite(remote) if atomic_write_fits(wr, remote).is_err() => {
+                let status = atomic_write_fits(wr, remote).err().unwrap_or(WcStatus::LocLenErr);
+                Err(Outcome::Failed { status, vendor_err: 0 })
+            }
+            op if sends_bytes(&op) && !out.last => self.check_source(executor, wr, source, length),
             _ => Ok(()),
         }
     }
@@ -354,7 +371,7 @@ impl Qp {
         let sq = &mut *sq;
         let Some(flight) = &mut sq.flight else { return Todo::default() };
         if sq.attr.ah.is_none_or(|ah| ah.gid != inbound.from)
-            || !belongs(&mut flight.connection, inbound.envelope.connection)
+            || !belongs(&mut flight.route.connection(), inbound.envelope.connection)
         {
             return Todo::default();
         }
@@ -367,6 +384,7 @@ impl Qp {
         let Some(stored) = sq.queue.get(place) else { return Todo::SEND };
         let wr = stored.wr();
         let landed = match heard {
+            Heard::Land { .. } if matches!(wr.op, SendOp::AtomicWrite(_)) => Ok(()),
             Heard::Land { offset, .. } => self.land(executor, &wr, offset, inbound.payload),
             Heard::Word { original, .. } => {
                 self.land(executor, &wr, 0, Bytes::of(&original.to_ne_bytes()))
@@ -420,7 +438,7 @@ fn bytes_read(wr: &SendWr<'_>) -> u32 {
 }
 
 /// What the packet says, and the bytes of payload that it has.
-fn body(kind: QpKind, wr: &SendWr<'_>, out: &Outgoing, total: u64) -> (Body, usize) {
+fn request(wr: &SendWr<'_>, out: &Outgoing, total: u64) -> (Request, usize) {
     let Outgoing { first, last, offset, .. } = *out;
     let range = |remote: RemoteAddr, offset: u64, length: u64| reth::Repr {
         address: remote.address.0.wrapping_add(offset),
@@ -460,11 +478,8 @@ fn body(kind: QpKind, wr: &SendWr<'_>, out: &Outgoing, total: u64) -> (Body, usi
         SendOp::CompareSwap { remote, compare, swap } => {
             (Request::CompareSwap(word(remote, swap, compare)), 0)
         }
+        SendOp::AtomicWrite(remote) => (Request::AtomicWrite(range(remote, 0, 8)), 8),
         _ => (send(Tail::Plain), out.length),
     };
-    let body = match kind {
-        QpKind::Uc => Body::UcRequest(request),
-        _ => Body::RcRequest(request),
-    };
-    (body, payload as usize)
+    (request, payload as usize)
 }

@@ -162,7 +162,11 @@ impl Qp {
             pd: ties.pd.id(),
             ties: Mutex::new(Some(ties)),
             limits: Limits {
-                max_send_wr: init.max_send_wr,
+                // The receiving end of an extended connection sends nothing.
+                max_send_wr: match xrc.as_deref() {
+                    Some(End::Receive { .. }) => 0,
+                    _ => init.max_send_wr,
+                },
                 max_send_sge: init.max_send_sge,
                 max_inline: init.max_inline,
                 signal_all: init.signal_all,
@@ -217,11 +221,14 @@ impl Qp {
         self.xrc.as_ref()?.named()
     }
 
-    /// Takes note of the shared receive queue that a request names; false if there is none although
-    /// there must be.
+    /// Takes note of the shared receive queue that a request names. Where its accesses are checked;
+    /// `None` if it names none although it must.
     #[inline]
-    pub(crate) fn name_srq(&self, number: Option<u32>) -> bool {
-        self.xrc.as_ref().is_none_or(|end| end.name(number))
+    pub(crate) fn enter(&self, srq: Option<u32>) -> Option<PdId> {
+        match &self.xrc {
+            None => Some(self.pd),
+            Some(end) => end.name(srq).then(|| self.domain()),
+        }
     }
 
     /// Where a peer's accesses are checked: of an extended connection in the domain of the queue that

@@ -45,7 +45,8 @@ impl Todo {
 pub(super) struct Listening {
     machine: Responder,
     peer: (Gid, u32),
-    /// Which of the peer's connections is heard: that of the first packet.
+    /// Which of the peer's connections is heard: that of the first packet. Replies say so, too: an
+    /// answer to a former connection's packet must not be taken for one to this connection's.
     connection: Option<u32>,
     mtu: u32,
     /// The way of replies, once a packet has come.
@@ -76,15 +77,16 @@ fn peer(attr: &QpAttr) -> (Gid, u32) {
     (attr.ah.unwrap_or_default().gid, attr.dest_qp_num)
 }
 
-/// Whether a packet belongs to the connection whose packets are heard; the first that comes tells
-/// which that is.
+/// Whether a packet belongs to the connection whose packets are heard. If it is not known which that
+/// is, this one tells.
 pub(super) fn belongs(heard: &mut Option<u32>, packet: Option<u32>) -> bool {
     match (*heard, packet) {
         (Some(heard), Some(packet)) => heard == packet,
-        (_, packet) => {
+        (None, Some(_)) => {
             *heard = packet;
             true
         }
+        (_, None) => true,
     }
 }
 
@@ -96,11 +98,20 @@ impl Qp {
         inbound: &Inbound<'_>,
         after: &mut After,
     ) -> Todo {
+        let sends = self.xrc.as_ref().map(|end| end.is_send());
         match (&inbound.repr.body, self.kind) {
-            (Body::RcRequest(request), QpKind::Rc) | (Body::UcRequest(request), QpKind::Uc) => {
-                self.hear_request(executor, inbound, request, after)
+            (Body::RcRequest(request), QpKind::Rc) | (Body::UcRequest(request), QpKind::Uc)
+                if self.xrc.is_none() =>
+            {
+                self.hear_request(executor, inbound, request, None, after)
             }
-            (Body::RcResponse(response), QpKind::Rc) => {
+            (Body::XrcRequest { srq, request }, QpKind::Rc) if sends == Some(false) => {
+                self.hear_request(executor, inbound, request, Some(srq.get()), after)
+            }
+            (Body::RcResponse(response), QpKind::Rc) if self.xrc.is_none() => {
+                self.hear_response(executor, inbound, response)
+            }
+            (Body::XrcResponse(response), QpKind::Rc) if sends == Some(true) => {
                 self.hear_response(executor, inbound, response)
             }
             (&Body::UdSend { deth, imm }, QpKind::Ud) => {
@@ -129,6 +140,7 @@ impl Qp {
         executor: &mut Executor,
         inbound: &Inbound<'_>,
         request: &request::Request,
+        srq: Option<u32>,
         after: &mut After,
     ) -> Todo {
         let mut listening = lock(&self.listening);
@@ -149,17 +161,14 @@ impl Qp {
             self.core.events.push(AsyncEvent::CommEst(self.handle));
         }
         if listening.back.is_none() {
-            let back = self.core.port.as_ref().zip((inbound.back)());
-            listening.back = back.map(|(port, path)| {
-                let path = port.as_it_is(path, inbound.from);
-                self.route(path, listening.peer.1, &inbound.envelope)
-            });
+            listening.back = self.back(inbound, listening.peer.1);
         }
         let (through, mtu) =
             (self.gate.connection(view.epoch()), inbound.mtu.unwrap_or(listening.mtu));
         let length = inbound.payload.len() as u64;
         let answered = match listening.machine.admit(fields.psn, request, length, mtu) {
             Admit::Nothing => return Todo::REPLY,
+            _ if self.enter(srq).is_none() => answered(self.no_such_queue(after)),
             Admit::Invalid => {
                 self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
                 Answered::Nak(Syndrome::Nak(NakCode::InvalidRequest))
@@ -185,6 +194,7 @@ impl Qp {
             }
             Admit::Write { reth, before } => {
                 let (imm, last) = match request {
+                    request::Request::AtomicWrite(_) => (None, true),
                     request::Request::Write(Write::Last(imm) | Write::Only(_, imm)) => (*imm, true),
                     _ => (None, false),
                 };
@@ -200,6 +210,16 @@ impl Qp {
             self.reply(listening, executor, after);
         }
         Todo::REPLY
+    }
+
+    /// The way by which a packet came, or to where it came from if it was passed on.
+    fn back(&self, inbound: &Inbound<'_>, peer: u32) -> Option<Route> {
+        let port = self.core.port.as_ref()?;
+        let path = match (inbound.back)() {
+            Some(path) => port.as_it_is(path, inbound.from),
+            None => port.path(&self.core, inbound.from, peer, true)?,
+        };
+        Some(self.route(path, peer, &inbound.envelope))
     }
 
     /// A SEND or WRITE, or a part of one.
@@ -220,13 +240,7 @@ impl Qp {
             solicited: inbound.repr.fields.solicited,
             datagram: None,
         };
-        match self.handle_request(executor, through, &mut request, after) {
-            Answer::Ack => Answered::Done,
-            Answer::Nak(nak) => Answered::Nak(said(&nak)),
-            Answer::NotReady(code) => Answered::Nak(Syndrome::RnrNak(RnrTimer::from_code(code))),
-            // The payload is there, so it is never unsent.
-            Answer::Dropped | Answer::Silence | Answer::Unsent(_) => Answered::Dropped,
-        }
+        answered(self.handle_request(executor, through, &mut request, after))
     }
 
     /// A READ, whose bytes are read as they are sent, or an atomic. What stands in the way of a READ
@@ -308,7 +322,11 @@ impl Qp {
     fn reply(&self, listening: &mut Listening, executor: &mut Executor, after: &mut After) {
         let Listening { machine, back: Some(back), .. } = listening else { return };
         while let Some(reply) = machine.next() {
-            let mut outbound = back.outbound(Body::RcResponse(reply.response), reply.psn);
+            let body = match &self.xrc {
+                None => Body::RcResponse(reply.response),
+                Some(_) => Body::XrcResponse(reply.response),
+            };
+            let mut outbound = back.outbound(body, reply.psn);
             outbound.length = reply.bytes.map_or(0, |bytes| bytes.length as usize);
             let mut missed = None;
             let sent = back.path.send(&outbound, &mut |room| {
@@ -352,6 +370,16 @@ impl Qp {
         if let Some(port) = &self.core.port {
             port.block(self.weak());
         }
+    }
+}
+
+fn answered(answer: Answer) -> Answered {
+    match answer {
+        Answer::Ack => Answered::Done,
+        Answer::Nak(nak) => Answered::Nak(said(&nak)),
+        Answer::NotReady(code) => Answered::Nak(Syndrome::RnrNak(RnrTimer::from_code(code))),
+        // The payload is there, so it is never unsent.
+        Answer::Dropped | Answer::Silence | Answer::Unsent(_) => Answered::Dropped,
     }
 }
 

@@ -2,7 +2,6 @@
 //! 07, R-MW-30, R-FR-11).
 
 use super::Qp;
-use crate::xrc::End;
 use mkey_core::device::MwKind;
 use mkey_core::engine::{Access, Executor};
 use mkey_core::error::Reason;
@@ -20,9 +19,6 @@ impl Qp {
         executor: &mut Executor,
         wr: &SendWr<'_>,
     ) -> Result<(), Reason> {
-        if let Some(end) = &self.xrc {
-            check_xrc(end, wr)?;
-        }
         let given = match wr.payload {
             Payload::Sges(sges) if sges.len() > self.limits.max_send_sge as usize => {
                 let most = self.limits.max_send_sge;
@@ -144,23 +140,6 @@ impl Qp {
             QpKind::Uc => "a UC queue pair",
             _ => "a UD queue pair",
         }
-    }
-}
-
-/// One end of an extended connection sends, the other takes.
-#[cold]
-fn check_xrc(end: &End, wr: &SendWr<'_>) -> Result<(), Reason> {
-    if !end.is_send() {
-        let on = "the receiving end of an extended connection";
-        return Err(Reason::NotHere { operation: name(&wr.op), on });
-    }
-    match wr.srq {
-        Some(_) => Ok(()),
-        None => Err(Reason::Argument {
-            what: "the shared receive queue of the peer",
-            value: 0,
-            allowed: "its number",
-        }),
     }
 }
 

@@ -169,6 +169,7 @@ impl Qp {
         &self,
         executor: &mut Executor,
         through: Connection<'_>,
+        pd: PdId,
         source: &Site<'_>,
         remote: RemoteAddr,
         after: &mut After,
@@ -176,7 +177,7 @@ impl Qp {
         let length = source.access.length;
         let access = Access {
             key: remote.rkey.0,
-            pd: self.domain(),
+            pd,
             qp: self.id,
             address: remote.address,
             length,

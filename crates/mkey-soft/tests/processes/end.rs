@@ -7,19 +7,35 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, RecvWr, SendOp, SendWr, Sge, UdDest};
-use mkey_soft::{Link, SoftCq, SoftDevice, SoftOptions, SoftQp};
+use mkey_soft::{Link, SoftCq, SoftDevice, SoftOptions, SoftQp, gid_of};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of each end's memory.
 pub const LEN: usize = 4 << 20;
-/// 4.096 us * 2^12 = 16.8 ms to wait for an answer, and as often again.
-pub const TIMEOUT: (u8, Duration) = (12, Duration::from_nanos(4096 << 12));
-pub const RETRIES: u8 = 3;
+/// 4.096 us * 2^13 = 33.6 ms to wait for an answer, and as often again: others use the processors, too.
+pub const TIMEOUT: (u8, Duration) = (13, Duration::from_nanos(4096 << 13));
+pub const RETRIES: u8 = 7;
+
+/// How two ends are linked.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub name: &'static str,
+    pub own: &'static str,
+    pub other: &'static str,
+}
+
+pub const SHARED: Setting = Setting { name: "shared_memory", own: "127.0.0.1", other: "127.0.0.1" };
+pub const UDP: Setting = Setting { name: "udp", own: "127.0.0.1", other: "127.0.0.2" };
+/// Both processes have one address, and so one port.
+pub const UDP6: Setting = Setting { name: "udp_of_one_port", own: "::1", other: "::1" };
+pub const SETTINGS: [Setting; 3] = [SHARED, UDP, UDP6];
 
 /// What an end tells the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
+    pub ip: IpAddr,
     pub qp_num: u32,
     pub start: u64,
     pub rkey: u32,
@@ -27,13 +43,14 @@ pub struct Address {
 
 impl Address {
     pub fn to_line(self) -> String {
-        format!("{} {} {}", self.qp_num, self.start, self.rkey)
+        format!("{} {} {} {}", self.ip, self.qp_num, self.start, self.rkey)
     }
 
     pub fn of_line(line: &str) -> Self {
-        let mut words = line.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
-        let mut next = || words.next().expect("a word");
-        Self { qp_num: next() as u32, start: next(), rkey: next() as u32 }
+        let mut words = line.split_whitespace();
+        let ip = words.next().expect("an address").parse().expect("an address");
+        let mut next = || words.next().expect("a word").parse::<u64>().expect("a number");
+        Self { ip, qp_num: next() as u32, start: next(), rkey: next() as u32 }
     }
 }
 
@@ -49,9 +66,19 @@ pub struct End {
     pub ah: Option<AhHandle>,
 }
 
-pub fn device() -> Arc<SoftDevice> {
-    let options = SoftOptions { link: Link::SharedMemory, ..SoftOptions::default() };
-    SoftDevice::open(options).expect("a device")
+pub fn device(link: &str, ip: &str) -> Arc<SoftDevice> {
+    let link = match link {
+        "shared_memory" => Link::SharedMemory,
+        _ => Link::Udp,
+    };
+    let options = SoftOptions::new("soft0", ip.parse().expect("an address"));
+    SoftDevice::open(SoftOptions { link, ..options }).expect("a device")
+}
+
+impl Setting {
+    pub fn device(&self) -> Arc<SoftDevice> {
+        device(self.name, self.own)
+    }
 }
 
 impl End {
@@ -71,7 +98,9 @@ impl End {
     }
 
     pub fn address(&self) -> Address {
+        let gid = self.device.port().gid;
         Address {
+            ip: Ipv6Addr::from(gid.0).to_canonical(),
             qp_num: self.info.qp_num,
             start: self.memory.remote(0).address.0,
             rkey: self.memory.info.rkey.0.0,
@@ -89,7 +118,7 @@ impl End {
     /// From RESET to RTS.
     pub fn connect(&mut self, peer: Address) {
         let (rc, ud) = (self.kind == QpKind::Rc, self.kind == QpKind::Ud);
-        let gid = self.device.port().gid;
+        let gid = gid_of(peer.ip);
         let ah = AhAttr { gid, gid_index: 0, port: 1, traffic_class: 0x20, hop_limit: 64 };
         self.modify(QpModify {
             state: Some(QpState::Init),
@@ -151,13 +180,18 @@ impl End {
         self.qp.post_recv(&[RecvWr { wr_id, sges: &sges }]).unwrap();
     }
 
+    /// A completion, if there is one.
+    pub fn poll(&self) -> Option<Completion> {
+        let mut into = [Completion::BLANK];
+        (self.cqs.poll(&mut into).unwrap() == 1).then_some(into[0])
+    }
+
     /// The next completion.
     pub fn next(&self) -> Completion {
         let since = Instant::now();
         loop {
-            let mut into = [Completion::BLANK];
-            if self.cqs.poll(&mut into).unwrap() == 1 {
-                return into[0];
+            if let Some(done) = self.poll() {
+                return done;
             }
             assert!(since.elapsed() < Duration::from_secs(20), "no completion comes");
             // There are fewer processors than processes that wait.

@@ -21,12 +21,17 @@ fn main() -> ExitCode {
     let place = tempfile::tempdir().expect("a folder");
     // SAFETY: no other thread runs yet.
     unsafe { std::env::set_var("XDG_RUNTIME_DIR", place.path()) };
-    let mut trials = Vec::new();
-    for (name, test) in moving::TESTS.iter().chain(killing::TESTS) {
-        trials.push(Trial::test(*name, move || {
-            test();
+    let trial = |setting: end::Setting, name: &str, test: moving::Test| {
+        Trial::test(format!("{}_{name}", setting.name), move || {
+            test(&setting);
             Ok(())
-        }));
+        })
+    };
+    let mut trials = Vec::new();
+    for setting in end::SETTINGS {
+        let all = moving::TESTS.iter().chain(killing::TESTS);
+        trials.extend(all.map(|&(name, test)| trial(setting, name, test)));
     }
+    trials.extend(moving::ONCE.iter().map(|&(name, test)| trial(end::SHARED, name, test)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

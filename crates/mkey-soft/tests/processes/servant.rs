@@ -1,10 +1,11 @@
 //! The other process: does what it is told, a line each, and is passive otherwise.
 
-use crate::end::{Address, End, device};
+use crate::end::{Address, End, Setting, device};
 use mkey_core::queue_pair::QpKind;
-use mkey_core::work::SendOp;
+use mkey_core::work::{Completion, SendOp};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 pub const ROLE: &str = "the-other-process";
 
@@ -16,6 +17,10 @@ pub fn kind_of(word: &str) -> QpKind {
     }
 }
 
+fn in_words(done: &Completion) -> String {
+    format!("{} {:?} {} {:?}", done.wr_id, done.status, done.byte_len, done.imm)
+}
+
 /// Processor time of this process, in microseconds.
 fn processor_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -24,8 +29,10 @@ fn processor_time() -> u64 {
 
 /// The program of the other process.
 pub fn serve() -> ExitCode {
-    let kind = std::env::args().nth(2).expect("a kind of queue pair");
-    let mut end = End::new(&device(), kind_of(&kind));
+    let mut arguments = std::env::args().skip(2);
+    let mut next = || arguments.next().expect("kind of queue pair, link, address");
+    let kind = kind_of(&next());
+    let mut end = End::new(&device(&next(), &next()), kind);
     println!("{}", end.address().to_line());
     for line in std::io::stdin().lines() {
         let line = line.expect("a line");
@@ -47,10 +54,8 @@ pub fn serve() -> ExitCode {
                 end.receive(word(0), word(1), word(2) as u32);
                 "posted".to_owned()
             }
-            "next" => {
-                let done = end.next();
-                format!("{} {:?} {} {:?}", done.wr_id, done.status, done.byte_len, done.imm)
-            }
+            "next" => in_words(&end.next()),
+            "poll" => end.poll().map_or("nothing".to_owned(), |done| in_words(&done)),
             "fill" => {
                 end.fill(word(0) as usize, word(1) as usize, word(2));
                 "filled".to_owned()
@@ -91,9 +96,9 @@ pub struct Servant {
 }
 
 impl Servant {
-    pub fn start(kind: &str) -> Self {
+    pub fn start(setting: &Setting, kind: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args([ROLE, kind])
+            .args([ROLE, kind, setting.name, setting.other])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -106,9 +111,9 @@ impl Servant {
     }
 
     /// A servant, connected with an end of this process.
-    pub fn connected(kind: &str) -> (End, Self) {
-        let mut end = End::new(&device(), kind_of(kind));
-        let mut servant = Self::start(kind);
+    pub fn connected(setting: &Setting, kind: &str) -> (End, Self) {
+        let mut end = End::new(&setting.device(), kind_of(kind));
+        let mut servant = Self::start(setting, kind);
         servant.connect(&mut end);
         (end, servant)
     }
@@ -133,6 +138,21 @@ impl Servant {
     pub fn tell(&mut self, line: &str) -> String {
         self.say(line);
         self.answer()
+    }
+
+    /// Sends a message of `length` bytes from `offset` on, which a receive of number 4 waits for, over
+    /// a transport that may lose it: until it arrives. What has arrived.
+    pub fn hear_from(&mut self, end: &End, offset: u64, length: u32) -> String {
+        for _ in 0..200 {
+            end.succeeds(SendOp::Send, &[end.memory.sge(offset, length)]);
+            for _ in 0..10 {
+                match self.tell("poll").as_str() {
+                    "nothing" => std::thread::sleep(Duration::from_millis(1)),
+                    heard => return heard.to_owned(),
+                }
+            }
+        }
+        panic!("nothing arrives");
     }
 
     pub fn kill(&mut self) {

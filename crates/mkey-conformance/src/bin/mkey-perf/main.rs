@@ -8,6 +8,7 @@
 mod bare;
 mod machine;
 mod measure;
+mod peer;
 mod report;
 mod rows;
 mod second;
@@ -41,6 +42,12 @@ struct Args {
     /// What a child process is for; used by row 7
     #[arg(long, value_name = "PINNED", hide = true)]
     confined: Option<bool>,
+    /// The memory that a second process shares with the first; used by rows 13 to 16
+    #[arg(long, value_name = "FILE", hide = true)]
+    second: Option<String>,
+    /// Its processor
+    #[arg(long, value_name = "CPU", hide = true, default_value_t = 0)]
+    second_cpu: usize,
 }
 
 fn main() -> ExitCode {
@@ -56,6 +63,9 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<ExitCode> {
     if let Some(pinned) = args.confined {
         return rows::confined::child(pinned);
+    }
+    if let Some(file) = &args.second {
+        return peer::second(file, args.second_cpu, rows::links::TASKS);
     }
     if args.list {
         for row in rows::ALL {

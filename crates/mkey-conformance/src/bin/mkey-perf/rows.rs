@@ -5,6 +5,7 @@ pub mod check;
 pub mod confined;
 pub mod copies;
 pub mod idle;
+pub mod links;
 pub mod pins;
 pub mod pool;
 pub mod posted;
@@ -45,4 +46,8 @@ pub const ALL: &[Row] = &[
     Row { number: 10, work: "idle", measure: idle::measure },
     Row { number: 11, work: "pool", measure: pool::measure },
     Row { number: 12, work: "registration cache", measure: cache::measure },
+    Row { number: 13, work: "latency between processes", measure: links::latency },
+    Row { number: 14, work: "RDMA WRITE between processes", measure: links::bandwidth },
+    Row { number: 15, work: "RDMA WRITE by UDP", measure: links::udp },
+    Row { number: 16, work: "idle, connected with another process", measure: links::nothing },
 ];

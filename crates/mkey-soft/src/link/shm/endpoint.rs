@@ -96,6 +96,11 @@ impl Endpoint {
         }))
     }
 
+    /// Whether a number at a port is of a process of this user and host.
+    pub(crate) fn is_on_this_host(gid: Gid, qp_num: u32) -> bool {
+        Folder::that_is(gid).is_ok_and(|folder| folder.is_taken(qp_num >> BLOCK_BITS))
+    }
+
     /// A number of this process: which, `counter` tells. After so many `tries` that met numbers in
     /// use, one of another block.
     pub(crate) fn number(&self, counter: u32, tries: u32) -> Option<u32> {
@@ -150,7 +155,7 @@ impl Endpoint {
         let block = qp_num >> BLOCK_BITS;
         let there = match gid == self.gid {
             true => self.folder.clone(),
-            false => Folder::of(gid)?,
+            false => Folder::that_is(gid)?,
         };
         let socket = there.connect(block)?;
         let (segment, memory) = Segment::create().ok_or(io::ErrorKind::OutOfMemory)?;
@@ -179,6 +184,34 @@ impl Endpoint {
         self.any_fresh.store(true, Ordering::Release);
     }
 
+    /// Passes a packet on that was meant for another process with this address.
+    pub(crate) fn pass_on(&self, inbound: &Inbound<'_>) {
+        let number = inbound.repr.fields.dest_qp.get();
+        // Nobody sends it again soon, so it is worth a look whether the process is there still.
+        let Some(path) = self.pair_to(self.gid, number, true) else { return };
+        path.pass_on(inbound);
+    }
+
+    fn pair_to(&self, gid: Gid, qp_num: u32, lasting: bool) -> Option<Arc<Pair>> {
+        let known = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            // The numbers of a process that has ended may be another one's by now.
+            let lives = |pair: &&Arc<Pair>| !(pair.is_dead() || lasting && pair.has_hung_up());
+            known.get(&(gid, qp_num >> BLOCK_BITS)).filter(lives).cloned()
+        };
+        // Where nobody is yet, somebody may be at the next try.
+        known.or_else(|| self.connect(gid, qp_num).ok())
+    }
+
+    /// Lets those in who have connected: what they have to say may lie in their rings already.
+    fn welcome(&self) {
+        self.attend();
+        let guests = lock(&self.guests).clone();
+        for guest in guests {
+            guest.attend();
+        }
+    }
+
     /// The pairs that packets are taken from.
     fn pairs(&self, wait: bool) -> Option<MutexGuard<'_, Vec<Arc<Pair>>>> {
         let mut pairs = match wait {
@@ -201,22 +234,16 @@ impl Link for Endpoint {
         if gid == self.gid && self.owns(qp_num) {
             return None;
         }
-        let known = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            // The numbers of a process that has ended may be another one's by now.
-            let lives = |pair: &&Arc<Pair>| !(pair.is_dead() || lasting && pair.has_hung_up());
-            known.get(&(gid, qp_num >> BLOCK_BITS)).filter(lives).cloned()
-        };
-        match known {
-            Some(pair) => Some(pair),
-            // Where nobody is yet, somebody may be at the next try.
-            None => Some(self.connect(gid, qp_num).ok()?),
-        }
+        Some(self.pair_to(gid, qp_num, lasting)?)
     }
 
     fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
+        if wait {
+            self.welcome();
+        }
         let Some(mut pairs) = self.pairs(wait) else { return false };
         let mut any = false;
+        let before = pairs.len();
         // What a peer had sent before it ended is received still.
         pairs.retain(|pair| {
             let dead = pair.is_dead();
@@ -224,6 +251,10 @@ impl Link for Endpoint {
             any |= received;
             !dead || received
         });
+        if pairs.len() < before {
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|_, pair| !pair.is_dead());
+        }
         any
     }
 
@@ -232,7 +263,7 @@ impl Link for Endpoint {
         pairs.iter().any(|pair| pair.hang_bell())
     }
 
-    fn take_bells_down(&self) {
+    fn take_bells_down(&self, _: bool) {
         if let Some(pairs) = self.pairs(false) {
             pairs.iter().for_each(|pair| pair.take_bell_down());
         }
@@ -242,6 +273,8 @@ impl Link for Endpoint {
 impl Source for Endpoint {
     fn attend(&self) {
         let Some(Some(Listening { listener, driver, .. })) = self.listening.get() else { return };
+        // Locked meanwhile: who asks for all guests gets those, too, that are just coming in.
+        let mut guests = lock(&self.guests);
         while let Ok(socket) = rustix::net::accept_with(listener, SOCKET) {
             let guest = Arc::new_cyclic(|me: &Weak<Guest>| {
                 let token = driver.watch(&socket, me.clone()).ok();
@@ -251,7 +284,7 @@ impl Source for Endpoint {
                     host: self.me.clone(),
                 }
             });
-            lock(&self.guests).push(guest);
+            guests.push(guest);
         }
     }
 }

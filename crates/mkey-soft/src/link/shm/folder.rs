@@ -41,23 +41,41 @@ pub(super) struct Folder {
 impl Folder {
     /// The folder of a port in this network namespace.
     pub(super) fn of(gid: Gid) -> io::Result<Arc<Self>> {
+        Self::make(&base(), &Self::names(gid)?)
+    }
+
+    /// The names of folders, one in the other: the network namespace, and the port.
+    fn names(gid: Gid) -> io::Result<[String; 2]> {
         let namespace = fs::metadata("/proc/self/ns/net")?.ino();
         let mut port = String::new();
         for byte in gid.0 {
             // Writing to a string does not fail.
             let _ = write!(port, "{byte:02x}");
         }
-        Self::within(&base()?, &[&namespace.to_string(), &port])
+        Ok([namespace.to_string(), port])
+    }
+
+    /// The folder of another port of this host, in which a process has been.
+    pub(super) fn that_is(gid: Gid) -> io::Result<Arc<Self>> {
+        let path = Self::names(gid)?.iter().fold(base(), |path, name| path.join(name));
+        match is_own(&path)? {
+            true => Self::open(path),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
+        }
     }
 
     /// A folder in a folder, of ours alone.
-    fn within(base: &Path, names: &[&str]) -> io::Result<Arc<Self>> {
+    fn make(base: &Path, names: &[String]) -> io::Result<Arc<Self>> {
         let mut path = base.to_owned();
         own(&path)?;
         for name in names {
             path.push(name);
             own(&path)?;
         }
+        Self::open(path)
+    }
+
+    fn open(path: PathBuf) -> io::Result<Arc<Self>> {
         let fd = rustix::fs::open(&path, DIRECTORY | OFlags::RDONLY, Mode::empty())?;
         Ok(Arc::new(Self { path, fd }))
     }
@@ -90,6 +108,16 @@ impl Folder {
                 return Ok(Some(file));
             }
         }
+    }
+
+    /// Whether a process has this block.
+    pub(super) fn is_taken(&self, number: u32) -> bool {
+        let flags = LOCK_FILE.difference(OFlags::CREATE);
+        let Ok(file) = rustix::fs::openat(&self.fd, lock_file(number), flags, Mode::empty()) else {
+            return false;
+        };
+        let lock = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+        lock == Err(Errno::WOULDBLOCK)
     }
 
     /// Removes what processes have left behind that have ended.
@@ -186,16 +214,16 @@ fn seqpacket() -> io::Result<OwnedFd> {
 }
 
 /// The folder of this user's runtime files.
-fn base() -> io::Result<PathBuf> {
+fn base() -> PathBuf {
     let user = rustix::process::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let candidates = runtime.into_iter().chain([PathBuf::from(format!("/run/user/{user}"))]);
     for candidate in candidates {
         if is_own(&candidate).unwrap_or(false) {
-            return Ok(candidate.join("mkey"));
+            return candidate.join("mkey");
         }
     }
-    Ok(PathBuf::from(format!("/tmp/mkey-{user}")))
+    PathBuf::from(format!("/tmp/mkey-{user}"))
 }
 
 /// Whether it is a folder, no link, that only this user can enter.
@@ -225,7 +253,9 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, Arc<Folder>) {
         let temporary = tempfile::tempdir().unwrap();
-        let folder = Folder::within(&temporary.path().join("mkey"), &["1", "ab"]).unwrap();
+        let folder =
+            Folder::make(&temporary.path().join("mkey"), &["1".to_owned(), "ab".to_owned()])
+                .unwrap();
         (temporary, folder)
     }
 
@@ -243,10 +273,12 @@ mod tests {
         let first = folder.claim(7).unwrap().unwrap();
         let second = folder.claim(7).unwrap().unwrap();
         assert_eq!((first.number(), second.number()), (8, 9));
+        assert_eq!([8, 9, 10].map(|number| folder.is_taken(number)), [true, true, false]);
         let last = folder.claim(BLOCKS - 2).unwrap().unwrap();
         let wrapped = folder.claim(BLOCKS - 2).unwrap().unwrap();
         assert_eq!((last.number(), wrapped.number()), (BLOCKS - 1, 1));
         drop(first);
+        assert!(!folder.is_taken(8));
         assert_eq!(folder.claim(7).unwrap().unwrap().number(), 8);
     }
 
@@ -289,10 +321,10 @@ mod tests {
         let path = temporary.path().join("mkey");
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let error = Folder::within(&path, &["1"]).unwrap_err();
+        let error = Folder::make(&path, &[]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         let link = temporary.path().join("link");
         std::os::unix::fs::symlink(temporary.path(), &link).unwrap();
-        assert!(Folder::within(&link, &["1"]).is_err());
+        assert!(Folder::make(&link, &[]).is_err());
     }
 }

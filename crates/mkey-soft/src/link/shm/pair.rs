@@ -1,6 +1,6 @@
 //! Two ports that share memory: this side of it.
 
-use super::record;
+use super::record::{self, Packet};
 use super::ring::{Broken, Reading, Writing};
 use super::segment::{MTU, Segment};
 use crate::core::generation;
@@ -98,12 +98,8 @@ impl Pair {
 
     /// Looks whether the peer is there still, without waiting until the thread has noticed.
     pub(super) fn has_hung_up(&self) -> bool {
-        let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let mut ring = [0; 1];
-        let gone = match rustix::net::recv(&self.socket, &mut ring[..], peek) {
-            Ok((_, 1..)) | Err(Errno::AGAIN) => self.has_ended(),
-            _ => true,
-        };
+        let hung_up = is_ready(&self.socket, PollFlags::RDHUP);
+        let gone = hung_up || self.has_ended();
         if gone {
             self.end();
         }
@@ -112,10 +108,7 @@ impl Pair {
 
     /// Whether the peer's process has ended, although it may have left the socket to a child.
     fn has_ended(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let mut ended = [PollFd::new(process, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut ended, Some(&now)).is_ok_and(|ended| ended > 0)
+        self.process.as_ref().is_some_and(|process| is_ready(process, PollFlags::IN))
     }
 
     fn end(&self) {
@@ -154,16 +147,60 @@ impl Pair {
     }
 
     fn hand_over(self: &Arc<Self>, record: Bytes<'_>, deliver: &mut dyn FnMut(&Inbound<'_>)) {
-        let Some((repr, envelope, payload)) = record::read(record) else { return };
+        let Some(Packet { repr, envelope, sender, payload }) = record::read(record) else { return };
         deliver(&Inbound {
             repr,
             payload,
-            from: self.peer,
+            from: sender.unwrap_or(self.peer),
             to: self.own,
             envelope,
-            mtu: Some(MTU),
-            back: &|| Some(self.clone()),
+            mtu: sender.is_none().then_some(MTU),
+            back: &|| sender.is_none().then(|| self.clone() as Arc<dyn Path>),
         });
+    }
+
+    /// Passes a packet on that has come from somewhere else. Without room for it, it is lost.
+    pub(super) fn pass_on(&self, inbound: &Inbound<'_>) {
+        let &Inbound { repr, payload, envelope, from, .. } = inbound;
+        let packet = Outbound { repr, length: payload.len(), envelope, damage: None };
+        let _ = self.put(&packet, Some(from), &mut |mut room| {
+            room.put(payload);
+            true
+        });
+    }
+
+    fn put(
+        &self,
+        packet: &Outbound,
+        sender: Option<Gid>,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), Unsent> {
+        // What is sent to who has ended is lost.
+        if self.is_dead() || self.born != generation() {
+            return Ok(());
+        }
+        let mut writing = lock(&self.writing);
+        let length = record::length(packet, sender);
+        if matches!(writing.room(length), Ok(None)) {
+            // Who makes room after this rings.
+            writing.room_bell().hang();
+        }
+        let room = match writing.room(length) {
+            Ok(Some(room)) => room,
+            Ok(None) => return Err(Unsent::Full),
+            Err(Broken) => {
+                self.end();
+                return Ok(());
+            }
+        };
+        let Some(payload) = record::write(packet, sender, room) else { return Ok(()) };
+        if payload.len() > 0 && !fill(payload) {
+            return Err(Unsent::Unfilled);
+        }
+        if writing.commit() {
+            self.ring();
+        }
+        Ok(())
     }
 
     /// As [`crate::link::Link::hang_bells`].
@@ -188,36 +225,11 @@ impl Path for Pair {
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
-        // What is sent to who has ended is lost.
-        if self.is_dead() || self.born != generation() {
-            return Ok(());
-        }
         // There is no ICRC that could tell that it is damaged, so it goes no further.
-        if packet.damage.is_some() {
-            return Ok(());
+        match packet.damage {
+            Some(_) => Ok(()),
+            None => self.put(packet, None, fill),
         }
-        let mut writing = lock(&self.writing);
-        let length = record::length(packet);
-        if matches!(writing.room(length), Ok(None)) {
-            // Who makes room after this rings.
-            writing.room_bell().hang();
-        }
-        let room = match writing.room(length) {
-            Ok(Some(room)) => room,
-            Ok(None) => return Err(Unsent::Full),
-            Err(Broken) => {
-                self.end();
-                return Ok(());
-            }
-        };
-        let Some(payload) = record::write(packet, room) else { return Ok(()) };
-        if payload.len() > 0 && !fill(payload) {
-            return Err(Unsent::Unfilled);
-        }
-        if writing.commit() {
-            self.ring();
-        }
-        Ok(())
     }
 }
 
@@ -248,6 +260,13 @@ impl Pair {
             }
         }
     }
+}
+
+/// Whether a descriptor is ready now for one of these, or has hung up.
+fn is_ready(fd: &OwnedFd, flags: PollFlags) -> bool {
+    let mut ready = [PollFd::new(fd, flags)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ready, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for Pair {

@@ -1,27 +1,50 @@
 //! A packet as a record of a ring: what is said around it, its RoCEv2 headers, its payload. There is
-//! no ICRC: nothing on the way changes anything.
+//! no ICRC: nothing on the way changes anything. A packet that came to another process from somewhere
+//! else, and is passed on, also says from where.
 
 use crate::link::{Envelope, Outbound};
 use crate::payload::{Bytes, Room};
+use mkey_core::device::Gid;
 use mkey_wire::packet::{MAX_HEADER_LEN, Repr};
 
 /// Bytes in front of the headers.
 const AROUND: usize = 16;
+/// Bytes behind them that say from where a packet comes that is passed on.
+const SENDER: usize = 16;
 /// Bytes in front of the longest payload.
-const MOST_BEFORE: usize = AROUND + MAX_HEADER_LEN.next_multiple_of(8);
+const MOST_BEFORE: usize = AROUND + SENDER + MAX_HEADER_LEN.next_multiple_of(8);
+
+/// What is known of the connection, and whether the packet is passed on.
+const CONNECTION: u32 = 1;
+const PASSED_ON: u32 = 2;
 
 /// Bytes in front of the payload, which begins at a word.
-fn before(repr: &Repr) -> usize {
-    (AROUND + repr.header_len()).next_multiple_of(8)
+fn before(repr: &Repr, passed_on: bool) -> usize {
+    let sender = if passed_on { SENDER } else { 0 };
+    (AROUND + sender + repr.header_len()).next_multiple_of(8)
 }
 
-/// Bytes of the record of a packet.
-pub(super) fn length(packet: &Outbound) -> usize {
-    before(&packet.repr) + packet.length
+/// Bytes of the record of a packet, that is passed on or not.
+pub(super) fn length(packet: &Outbound, sender: Option<Gid>) -> usize {
+    before(&packet.repr, sender.is_some()) + packet.length
+}
+
+/// What a record says.
+#[derive(Debug)]
+pub(super) struct Packet<'a> {
+    pub(super) repr: Repr,
+    pub(super) envelope: Envelope,
+    /// Who has sent it, if it is not the process at the other end.
+    pub(super) sender: Option<Gid>,
+    pub(super) payload: Bytes<'a>,
 }
 
 /// Writes all but the payload, whose room is left; `None` if the packet can not be.
-pub(super) fn write<'a>(packet: &Outbound, room: Room<'a>) -> Option<Room<'a>> {
+pub(super) fn write<'a>(
+    packet: &Outbound,
+    sender: Option<Gid>,
+    room: Room<'a>,
+) -> Option<Room<'a>> {
     let Envelope { traffic_class, hop_limit, source_port, connection } = packet.envelope;
     let mut head = [0; MOST_BEFORE];
     let (around, headers) = head.split_first_chunk_mut::<AROUND>()?;
@@ -30,20 +53,28 @@ pub(super) fn write<'a>(packet: &Outbound, room: Room<'a>) -> Option<Room<'a>> {
         u32::try_from(packet.length).ok()?,
         connection.unwrap_or(0),
         u32::from_le_bytes([a, b, traffic_class, hop_limit]),
-        u32::from(connection.is_some()),
+        (if connection.is_some() { CONNECTION } else { 0 })
+            | (if sender.is_some() { PASSED_ON } else { 0 }),
     ];
     for (place, word) in around.chunks_exact_mut(4).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());
     }
+    let headers = match (sender, headers.split_first_chunk_mut::<SENDER>()) {
+        (Some(gid), Some((place, headers))) => {
+            *place = gid.0;
+            headers
+        }
+        _ => head.get_mut(AROUND..)?,
+    };
     packet.repr.emit(packet.length, headers).ok()?;
-    let before = before(&packet.repr);
+    let before = before(&packet.repr, sender.is_some());
     let (mut start, payload) = room.split(before);
     start.put(Bytes::of(head.get(..before)?));
     (payload.len() == packet.length).then_some(payload)
 }
 
 /// What a record says; `None` if it is no packet.
-pub(super) fn read(record: Bytes<'_>) -> Option<(Repr, Envelope, Bytes<'_>)> {
+pub(super) fn read(record: Bytes<'_>) -> Option<Packet<'_>> {
     // All that is looked at is copied first: the other side may change the record at any time.
     let mut head = [0; MOST_BEFORE];
     Room::of(&mut head).put(record);
@@ -54,16 +85,24 @@ pub(super) fn read(record: Bytes<'_>) -> Option<(Repr, Envelope, Bytes<'_>)> {
     };
     let length = word(0)? as usize;
     let [a, b, traffic_class, hop_limit] = word(2)?.to_le_bytes();
-    let connection = (word(3)? != 0).then_some(word(1)?);
+    let connection = (word(3)? & CONNECTION != 0).then_some(word(1)?);
+    let (sender, headers) = match word(3)? & PASSED_ON != 0 {
+        true => {
+            let (gid, headers) = headers.split_first_chunk::<SENDER>()?;
+            (Some(Gid(*gid)), headers)
+        }
+        false => (None, headers),
+    };
     let source_port = u16::from_le_bytes([a, b]);
     let (repr, _) = Repr::parse(headers).ok()?;
     if repr.body.payload_len().is_some_and(|expected| expected != length) {
         return None;
     }
-    let (head, payload) = record.split(before(&repr));
+    let before = before(&repr, sender.is_some());
+    let (head, payload) = record.split(before);
     let envelope = Envelope { traffic_class, hop_limit, source_port, connection };
-    let whole = head.len() == before(&repr) && payload.len() == length;
-    whole.then_some((repr, envelope, payload))
+    let whole = head.len() == before && payload.len() == length;
+    whole.then_some(Packet { repr, envelope, sender, payload })
 }
 
 #[cfg(test)]
@@ -94,11 +133,14 @@ mod tests {
             (Request::CompareSwap(atomic), 0),
         ] {
             let packet = packet(request, length);
-            let mut record = vec![0; super::length(&packet)];
-            write(&packet, Room::of(&mut record)).unwrap().put(Bytes::of(&[7; 13]));
-            let (repr, envelope, payload) = read(Bytes::of(&record)).unwrap();
-            assert_eq!((repr, envelope), (packet.repr, packet.envelope));
-            assert_eq!(payload.to_vec(), vec![7; length]);
+            for sender in [None, Some(Gid([8; 16]))] {
+                let mut record = vec![0; super::length(&packet, sender)];
+                let room = Room::of(&mut record);
+                write(&packet, sender, room).unwrap().put(Bytes::of(&[7; 13]));
+                let read = read(Bytes::of(&record)).unwrap();
+                assert_eq!((read.repr, read.envelope), (packet.repr, packet.envelope));
+                assert_eq!((read.sender, read.payload.to_vec()), (sender, vec![7; length]));
+            }
         }
     }
 
@@ -106,7 +148,8 @@ mod tests {
     #[test]
     fn a_short_write_is_one_line() {
         let reth = reth::Repr { address: 1, rkey: 2, length: 8 };
-        assert_eq!(8 + length(&packet(Request::Write(Write::Only(reth, None)), 8)), 64);
+        let packet = packet(Request::Write(Write::Only(reth, None)), 8);
+        assert_eq!(8 + length(&packet, None), 64);
     }
 
     proptest! {
@@ -119,7 +162,7 @@ mod tests {
             if let Some(place) = record.first_chunk_mut() {
                 *place = length.to_le_bytes();
             }
-            if let Some((.., payload)) = read(Bytes::of(&record)) {
+            if let Some(Packet { payload, .. }) = read(Bytes::of(&record)) {
                 prop_assert_eq!(payload.len(), length as usize);
                 let range = record.as_ptr_range();
                 prop_assert!(range.contains(&payload.start()) || payload.len() == 0);

@@ -1,0 +1,120 @@
+//! Packets that are sent at once: the kernel cuts them out of one piece.
+
+use super::socket::LONGEST;
+use crate::link::datagram::emit;
+use crate::link::{Envelope, Fill, Outbound, Unsent};
+use mkey_wire::udp_ip;
+
+/// Packets that the kernel cuts out of a piece at most.
+const MOST: usize = 64;
+/// Bytes of headers of IP and UDP, which count, too.
+const HEADERS: usize = 48;
+
+/// Packets of one length, but for a shorter one at the end, to one address.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    segment: usize,
+    count: usize,
+    /// The last one was shorter, so nothing follows it.
+    complete: bool,
+    envelope: Envelope,
+}
+
+impl Batch {
+    /// Whether a packet may be added.
+    pub(super) fn takes(&self, length: usize, envelope: &Envelope) -> bool {
+        self.count == 0
+            || !self.complete
+                && length <= self.segment
+                && self.count < MOST
+                && self.bytes.len() + length + HEADERS <= LONGEST
+                && self.envelope == *envelope
+    }
+
+    /// Packets so far.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds a packet, if it is filled.
+    pub(super) fn add(
+        &mut self,
+        packet: &Outbound,
+        envelope: &Envelope,
+        around: &udp_ip::Repr,
+        fill: &mut Fill<'_>,
+    ) -> Result<(), Unsent> {
+        let before = self.bytes.len();
+        emit(packet, around, fill, &mut self.bytes)?;
+        let length = self.bytes.len() - before;
+        if self.count == 0 {
+            (self.segment, self.envelope) = (length, *envelope);
+        }
+        self.complete = length < self.segment;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Sends what is there: the bytes, and the length of each packet but the last.
+    pub(super) fn ship(&mut self, send: impl FnOnce(&[u8], usize, &Envelope)) {
+        if self.count > 0 {
+            send(&self.bytes, self.segment, &self.envelope);
+            self.bytes.clear();
+            (self.count, self.complete) = (0, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::datagram::around;
+    use crate::options::gid_of;
+    use crate::payload::Bytes;
+    use mkey_wire::body::Body;
+    use mkey_wire::bth::Fields;
+    use mkey_wire::packet::Repr;
+    use mkey_wire::request::{Request, Send, Tail};
+    use mkey_wire::u24::{Psn, Qpn};
+
+    fn add(batch: &mut Batch, length: usize, envelope: &Envelope) -> bool {
+        let fields = Fields::new(Qpn::default(), Psn::default());
+        let body = Body::RcRequest(Request::Send(Send::Only(Tail::Plain)));
+        let repr = Repr { fields, body };
+        let packet = Outbound { repr, length, envelope: *envelope, damage: None };
+        let gid = gid_of(std::net::Ipv4Addr::LOCALHOST.into());
+        if !batch.takes(repr.buffer_len(length), envelope) {
+            return false;
+        }
+        let around = around(gid, gid, envelope).unwrap();
+        batch
+            .add(&packet, envelope, &around, &mut |mut room| {
+                room.put(Bytes::of(&vec![1; length]));
+                true
+            })
+            .unwrap();
+        true
+    }
+
+    #[test]
+    fn packets_of_one_length_go_together() {
+        let (mut batch, envelope) = (Batch::default(), Envelope::default());
+        assert!(add(&mut batch, 1024, &envelope) && add(&mut batch, 1024, &envelope));
+        assert!(!add(&mut batch, 1028, &envelope), "longer than the first");
+        let other = Envelope { traffic_class: 1, ..envelope };
+        assert!(!add(&mut batch, 1024, &other), "said otherwise");
+        assert!(add(&mut batch, 4, &envelope));
+        assert!(!add(&mut batch, 4, &envelope), "a shorter one is the last");
+        let mut shipped = (0, 0);
+        batch.ship(|packets, segment, _| shipped = (packets.len(), segment));
+        assert_eq!(shipped, (2 * 1040 + 20, 1040));
+        batch.ship(|_, _, _| panic!("there is nothing"));
+        assert!(add(&mut batch, 2000, &other));
+        let mut count = 1;
+        while add(&mut batch, 2000, &other) {
+            count += 1;
+        }
+        assert_eq!(count, (LONGEST - HEADERS) / 2016, "as many as a datagram holds");
+    }
+}

@@ -1,0 +1,259 @@
+//! RoCEv2 over UDP (annex A17): packet for packet what other RoCEv2 devices speak.
+//!
+//! All processes of a user that have an address share its port, and the kernel hands a packet to any
+//! of them: the number of the queue pair tells whose it is, and that process gets it through the
+//! shared memory between them.
+
+mod batch;
+mod socket;
+
+use super::datagram::{address, around};
+use super::shm::Endpoint;
+use super::{Envelope, Fill, Inbound, Link, Outbound, Path, Unsent};
+use crate::driver::{Driver, Source, Token};
+use crate::options::gid_of;
+use crate::payload::Bytes;
+use crate::sync::lock;
+use batch::Batch;
+use mkey_core::device::Gid;
+use mkey_wire::packet::Packet;
+use mkey_wire::udp::ROCE_PORT;
+use mkey_wire::udp_ip::Ip;
+use mkey_wire::{icrc, udp_ip};
+use socket::{LONGEST, Received, Socket};
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
+
+/// Pieces that are taken in before others have their turn.
+const BATCH: usize = 32;
+/// Packets of a queue pair that may be under way: few enough for the buffers of a socket that are
+/// given without privilege.
+const WINDOW: u32 = 32;
+
+/// A port's UDP socket, for all devices of the process that have this port.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    gid: Gid,
+    socket: Socket,
+    /// Whose numbers are of which process.
+    numbers: Option<Arc<Endpoint>>,
+    buffer: Mutex<Vec<u8>>,
+    watched: OnceLock<(&'static Driver, Token)>,
+    /// The thread is woken by packets.
+    wakes: AtomicBool,
+    me: Weak<Udp>,
+}
+
+impl Udp {
+    /// The socket of a port.
+    ///
+    /// # Errors
+    /// Those of binding it.
+    pub(crate) fn of(gid: Gid, numbers: Option<Arc<Endpoint>>) -> io::Result<Arc<Self>> {
+        static SOCKETS: Mutex<Option<HashMap<(Gid, u32), Weak<Udp>>>> = Mutex::new(None);
+        let mut sockets = lock(&SOCKETS);
+        let sockets = sockets.get_or_insert_default();
+        sockets.retain(|_, udp| udp.strong_count() > 0);
+        let place = (gid, crate::core::generation());
+        if let Some(udp) = sockets.get(&place).and_then(Weak::upgrade) {
+            return Ok(udp);
+        }
+        let socket = Socket::open(address(gid))?;
+        let udp = Arc::new_cyclic(|me| Self {
+            gid,
+            socket,
+            numbers,
+            buffer: Mutex::new(vec![0; LONGEST]),
+            watched: OnceLock::new(),
+            wakes: AtomicBool::new(true),
+            me: me.clone(),
+        });
+        sockets.insert(place, Arc::downgrade(&udp));
+        Ok(udp)
+    }
+
+    /// The thread waits for packets from now on.
+    pub(crate) fn open(&self, driver: &'static Driver) {
+        if self.watched.get().is_none()
+            && let Ok(token) = driver.watch(&self.socket, self.me.clone())
+        {
+            let _ = self.watched.set((driver, token));
+        }
+    }
+
+    fn buffer(&self, wait: bool) -> Option<MutexGuard<'_, Vec<u8>>> {
+        match wait {
+            true => Some(lock(&self.buffer)),
+            false => match self.buffer.try_lock() {
+                Ok(buffer) => Some(buffer),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            },
+        }
+    }
+
+    /// Hands one packet over, if it is one and is for this process.
+    fn hand_over(
+        &self,
+        from: Gid,
+        envelope: &Envelope,
+        index: usize,
+        datagram: &[u8],
+        deliver: &mut dyn FnMut(&Inbound<'_>),
+    ) {
+        let Some(around) = around(from, self.gid, envelope) else { return };
+        let Ok(packet) = Packet::parse(datagram) else { return };
+        if !is_intact(&around, index, datagram, packet.icrc) {
+            return;
+        }
+        let inbound = Inbound {
+            repr: packet.repr,
+            payload: Bytes::of(packet.payload),
+            from,
+            to: self.gid,
+            envelope: *envelope,
+            mtu: None,
+            back: &|| self.path(from, 0, true),
+        };
+        let number = packet.repr.fields.dest_qp.get();
+        match &self.numbers {
+            Some(numbers) if !numbers.owns(number) => numbers.pass_on(&inbound),
+            _ => deliver(&inbound),
+        }
+    }
+}
+
+/// Whether a packet's ICRC is right. Of IPv4 it covers the identification, which a socket does not
+/// tell: 0 if the packet was sent by a socket like ours, its place if it was one of many that were
+/// sent at once, and anything by other devices.
+fn is_intact(around: &udp_ip::Repr, index: usize, datagram: &[u8], received: u32) -> bool {
+    let right = |around: &udp_ip::Repr| {
+        let headers = around.headers(datagram.len()).ok()?;
+        icrc::of_datagram(&headers, datagram)
+    };
+    if right(&numbered(around, index)) == Some(received) {
+        return true;
+    }
+    match around.ip {
+        Ip::V4(ip) => icrc::ident_of(ip, around.udp, datagram).is_ok_and(|ident| ident.is_some()),
+        Ip::V6(_) => false,
+    }
+}
+
+/// What is around a packet that has this place among those that were sent at once: the kernel counts
+/// the identifications of IPv4 on.
+fn numbered(around: &udp_ip::Repr, index: usize) -> udp_ip::Repr {
+    match around.ip {
+        Ip::V4(ip) => {
+            let ip = Ip::V4(mkey_wire::ipv4::Repr { ident: index as u16, ..ip });
+            udp_ip::Repr { ip, ..*around }
+        }
+        Ip::V6(_) => *around,
+    }
+}
+
+impl Link for Udp {
+    fn path(&self, gid: Gid, _: u32, _: bool) -> Option<Arc<dyn Path>> {
+        let udp = self.me.upgrade()?;
+        Some(Arc::new(Route { udp, to: gid, address: address(gid), batch: Mutex::default() }))
+    }
+
+    fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
+        let Some(mut buffer) = self.buffer(wait) else { return false };
+        let mut any = false;
+        for _ in 0..BATCH {
+            let Some(received) = self.socket.receive(&mut buffer) else { break };
+            any = true;
+            let Received { from, length, segment, traffic_class, hop_limit } = received;
+            let source_port = from.port();
+            let envelope = Envelope { traffic_class, hop_limit, source_port, connection: None };
+            let from = gid_of(from.ip());
+            let datagrams = buffer.get(..length).unwrap_or_default().chunks(segment);
+            for (index, datagram) in datagrams.enumerate() {
+                self.hand_over(from, &envelope, index, datagram, deliver);
+            }
+        }
+        any
+    }
+
+    fn hang_bells(&self) -> bool {
+        if !self.wakes.swap(true, Ordering::AcqRel)
+            && let Some((driver, token)) = self.watched.get()
+        {
+            driver.listen(&self.socket, *token, true);
+        }
+        false
+    }
+
+    fn take_bells_down(&self, program_polls: bool) {
+        // Who is woken looks anyway: only a program that polls without end is not to be disturbed.
+        if program_polls
+            && self.wakes.swap(false, Ordering::AcqRel)
+            && let Some((driver, token)) = self.watched.get()
+        {
+            driver.listen(&self.socket, *token, false);
+        }
+    }
+}
+
+impl Source for Udp {
+    fn attend(&self) {
+        // The thread takes packets in after it has looked at all that woke it.
+    }
+}
+
+impl Drop for Udp {
+    fn drop(&mut self) {
+        if let Some((driver, token)) = self.watched.get() {
+            driver.forget(&self.socket, *token);
+        }
+    }
+}
+
+/// The way to another port.
+#[derive(Debug)]
+struct Route {
+    udp: Arc<Udp>,
+    to: Gid,
+    address: IpAddr,
+    batch: Mutex<Batch>,
+}
+
+impl Path for Route {
+    fn mtu(&self) -> Option<u32> {
+        None
+    }
+
+    fn window(&self) -> u32 {
+        WINDOW
+    }
+
+    fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
+        let envelope = Envelope { source_port: ROCE_PORT, connection: None, ..packet.envelope };
+        // Between ports that can not reach each other it is lost.
+        let Some(around) = around(self.udp.gid, self.to, &envelope) else { return Ok(()) };
+        let mut batch = lock(&self.batch);
+        let length = packet.repr.buffer_len(packet.length);
+        if !batch.takes(length, &envelope) || !self.udp.socket.segments() {
+            self.ship(&mut batch);
+        }
+        let around = numbered(&around, batch.count());
+        batch.add(packet, &envelope, &around, fill)
+    }
+
+    fn flush(&self) {
+        self.ship(&mut lock(&self.batch));
+    }
+}
+
+impl Route {
+    fn ship(&self, batch: &mut Batch) {
+        batch.ship(|packets, segment, envelope| {
+            let Envelope { traffic_class, hop_limit, .. } = *envelope;
+            self.udp.socket.send(self.address, packets, segment, traffic_class, hop_limit);
+        });
+    }
+}
