@@ -34,7 +34,7 @@ pub(super) fn fresh() -> QpAttr {
 impl Qp {
     /// Changes attributes and state; all or nothing.
     pub(crate) fn modify(&self, change: &QpModify) -> Result<(), Reason> {
-        check_values(change, crate::device::MAX_RD_ATOMIC)?;
+        check_values(change, crate::capabilities::MAX_RD_ATOMIC)?;
         let mut after = After::default();
         let result = self.modify_locked(change, &mut after);
         after.run();

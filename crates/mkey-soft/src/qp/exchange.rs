@@ -353,7 +353,7 @@ impl Qp {
             return Outcome::Failed { status: WcStatus::LocQpOpErr, vendor_err: 0 };
         }
         let (source, length) = self.source(wr);
-        if length > u64::from(crate::device::MTU) {
+        if length > u64::from(crate::capabilities::MTU) {
             return Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 };
         }
         if let Err(outcome) = self.check_source(executor, wr, &source, length) {
