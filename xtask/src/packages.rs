@@ -71,9 +71,12 @@ pub const PROGRAMS: &[Package] = &[
     package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
 ];
 
+/// What reads the captures that the tests write.
+pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS];
+    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CAPTURES];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

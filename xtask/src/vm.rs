@@ -83,6 +83,9 @@ struct Like {
     /// The guest's memory
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     memory: u32,
+    /// Its processors
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    processors: u32,
     /// How long the command may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     limit: u64,
@@ -140,6 +143,7 @@ impl Like {
     fn guest<'a>(&self, workspace: &Workspace, kernel: &'a Kernel) -> Guest<'a> {
         let mut guest = Guest::new(workspace, kernel);
         guest.memory_mib = self.memory;
+        guest.processors = self.processors;
         guest.limit = Duration::from_secs(self.limit);
         guest.iommu = self.iommu;
         guest

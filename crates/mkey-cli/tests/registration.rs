@@ -84,8 +84,10 @@ fn a_sweep_comes_out_with_all_figures() {
         let sum: f64 = split.iter().map(|(_, ns)| ns).sum();
         assert!((sum - whole).abs() < 1.0, "{split:?} of {whole}");
     }
-    // 256 pages cost more than one, whatever the machine does meanwhile.
-    assert!(rows[8].1.register.median_ns > rows[0].1.register.median_ns);
+    // 256 pages cost more than a few. What the machine does meanwhile may make one size dear, not
+    // all three.
+    let few = rows[..3].iter().map(|(_, few)| few.register.median_ns).fold(f64::MAX, f64::min);
+    assert!(rows[8].1.register.median_ns > few, "{rows:?}");
     let mut csv = csv::Reader::from_path(path("s.csv")).unwrap();
     assert_eq!(csv.records().count(), rows.len());
     check_page(&path("s.html"));

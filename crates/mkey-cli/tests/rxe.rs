@@ -9,8 +9,10 @@ use mkey_cli::bench::report::{Outcome, Report};
 use mkey_cli::bench::storage::report::Report as Storage;
 use mkey_cli::bench::tensor::report::Report as Tensor;
 use mkey_cli::model::report::{Model, Part};
+use mkey_os::confine;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 
 const LABEL: &str = "figures of the software RNIC rxe0, not of a NIC";
 
@@ -139,6 +141,36 @@ fn tensors_are_pushed_over_it() {
     let _alone = alone();
     let report: Tensor = measure(&["bench", "tensor", "--sizes", "2MiB", "--iterations", "1"]);
     check(report.rows.iter().map(|row| (row.id.as_str(), missing(&row.outcome))));
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn what_an_ordinary_user_may_not_register_is_told_with_its_mend() {
+    let _alone = alone();
+    let arguments = ["bench", "registration", "--device", "rxe0", "--sizes", "4KiB..1MiB"];
+    let mut command = mkey(&arguments);
+    command.args(["--pages", "4KiB", "--samples", "5", "--json", "-"]);
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe {
+        command.pre_exec(|| {
+            let confined = confine::limit_memlock(64 << 10)
+                .and_then(|()| confine::become_user(confine::NOBODY));
+            confined.map_err(|_| std::io::Error::last_os_error())
+        });
+    }
+    let (code, stdout, stderr) = run(&mut command);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let sweep: Sweep = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(sweep.rows.len(), 9);
+    for row in &sweep.rows {
+        let measured = row.figures().is_some();
+        assert_eq!(measured, row.bytes <= 64 << 10, "{row:?}");
+        if let Outcome::NotMeasured(missing) = &row.outcome {
+            assert!(missing.what.contains("RLIMIT_MEMLOCK"), "{missing:?}");
+            let mend = missing.command.as_ref().unwrap();
+            assert!(mend.contains("memlock") || mend.contains("ulimit"), "{mend}");
+        }
+    }
 }
 
 #[test]

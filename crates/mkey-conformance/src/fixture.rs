@@ -1,6 +1,8 @@
 //! Devices under test, and one end of a connection with all that it needs.
 
+use crate::deviations::Deviation;
 use crate::memory::Memory;
+use crate::registry::fails;
 use mkey_core::data_plane::{CompletionQueue, DataPlane, PostError, QueuePair, SharedReceive};
 use mkey_core::device::{AhAttr, CqHandle, Device, PdHandle, QpHandle, QpInfo, SrqHandle};
 use mkey_core::event::AsyncEvent;
@@ -24,6 +26,8 @@ pub const QKEY: u32 = 0x1111_1111;
 
 /// How far time goes on between two looks.
 const STEP: Duration = Duration::from_millis(1);
+/// How long is waited in a test that is known to fail.
+const SHORT: Duration = Duration::from_secs(1);
 /// How long nothing may happen where nothing may happen, in the device's own time.
 const QUIET: Duration = Duration::from_millis(50);
 
@@ -50,6 +54,11 @@ pub trait Subject: Sync + Sized {
     /// The 5-bit code of the time to wait for an answer, where a test wants `asked`.
     fn timeout(&self, asked: u8) -> u8 {
         asked
+    }
+
+    /// In what the device is known to deviate from the rules.
+    fn deviations(&self) -> Vec<&'static Deviation> {
+        Vec::new()
     }
 
     /// How to reach `device`.
@@ -159,7 +168,7 @@ impl<'s, S: Subject> Station<'s, S> {
             if let Some(found) = found() {
                 return found;
             }
-            let limit = self.subject.limit();
+            let limit = if fails() { SHORT } else { self.subject.limit() };
             assert!(waited < limit, "{what} did not come within {limit:?}");
             self.pass(STEP);
             waited += STEP;
@@ -413,6 +422,13 @@ impl<'s, S: Subject> Side<'s, S> {
     #[track_caller]
     pub fn state(&self) -> QpState {
         self.device().query_qp(self.qp.handle).expect("query_qp").state
+    }
+
+    /// Waits until the queue pair is in a state: a completion that tells of an error may come before
+    /// ERR does.
+    #[track_caller]
+    pub fn is_in(&self, state: QpState) {
+        self.station.wait_for(&format!("{state}"), || (self.state() == state).then_some(()));
     }
 
     /// Changes the queue pair; fails if the device refuses.

@@ -1,14 +1,20 @@
-//! What the fuzz targets run: operations read from arbitrary bytes, the protection engine's
-//! answers compared with the [`model`](crate::model)'s.
+//! What the fuzz targets run. The engine's: operations read from arbitrary bytes, its answers
+//! compared with the [`model`](crate::model)'s. The wire's: arbitrary bytes as packets.
+
+mod wire;
 
 use crate::model::{Mix, run};
 
-/// A target: any bytes will do; panics where the engine and the rules part.
+/// A target: any bytes will do; panics where what must hold does not.
 pub type Target = fn(&[u8]);
 
 /// The targets and their names, which are those of their programs and corpora.
-pub const TARGETS: &[(&str, Target)] =
-    &[("access_check", fuzz_access_check), ("work_request", fuzz_work_request)];
+pub const TARGETS: &[(&str, Target)] = &[
+    ("access_check", fuzz_access_check),
+    ("roce_frame", fuzz_roce_frame),
+    ("roce_packet", fuzz_roce_packet),
+    ("work_request", fuzz_work_request),
+];
 
 /// Accesses, most of them: any key, domain, queue pair, address and length.
 pub fn fuzz_access_check(data: &[u8]) {
@@ -18,4 +24,15 @@ pub fn fuzz_access_check(data: &[u8]) {
 /// Memory-management work requests: bind, invalidate, fast registration.
 pub fn fuzz_work_request(data: &[u8]) {
     run(data, Mix::WorkRequests);
+}
+
+/// A UDP datagram, as a peer may send it: what is read from it is written as the same bytes.
+pub fn fuzz_roce_packet(data: &[u8]) {
+    wire::packet(data);
+}
+
+/// A frame of a capture: an even first byte for one that begins with Ethernet, an odd one for one
+/// that begins with IP. Its packet, sealed anew, has the ICRC of its bytes.
+pub fn fuzz_roce_frame(data: &[u8]) {
+    wire::frame(data);
 }

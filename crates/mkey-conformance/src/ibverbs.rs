@@ -1,5 +1,6 @@
 //! A real device as a subject: both sides are queue pairs of one device, time is the machine's.
 
+use crate::deviations::{self, Deviation, version};
 use crate::fixture::Subject;
 use mkey_core::device::Device;
 use mkey_ibverbs::IbvDevice;
@@ -16,6 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Ibverbs {
     name: String,
+    driver: Arc<OnceLock<String>>,
 }
 
 /// Whether the process is limited, by a test that is over.
@@ -24,18 +26,22 @@ static LIMITED: AtomicBool = AtomicBool::new(false);
 impl Ibverbs {
     /// The device of this name.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into() }
+        Self { name: name.into(), driver: Arc::default() }
     }
 
     /// The kernel's driver of it, which is what deviations are known by.
-    pub fn driver(&self) -> String {
-        self.device().capabilities().driver.clone()
+    pub fn driver(&self) -> &str {
+        self.driver.get_or_init(|| self.device().capabilities().driver.clone())
+    }
+
+    /// The kernel of this machine, as `uname -r` says.
+    pub fn kernel(&self) -> String {
+        rustix::system::uname().release().to_string_lossy().into_owned()
     }
 
     /// What the page of results calls it: its driver, and the kernel that it is in.
     pub fn about(&self) -> String {
-        let kernel = rustix::system::uname();
-        format!("{}, Linux {}", self.driver(), kernel.release().to_string_lossy())
+        format!("{}, Linux {}", self.driver(), self.kernel())
     }
 
     #[track_caller]
@@ -63,14 +69,20 @@ impl Subject for Ibverbs {
         device
     }
 
-    /// Timers of the tests are of milliseconds; what a machine is busy with beside them is not.
-    fn limit(&self) -> Duration {
-        Duration::from_secs(2)
+    fn deviations(&self) -> Vec<&'static Deviation> {
+        version(&self.kernel())
+            .map(|kernel| deviations::of(self.driver(), kernel))
+            .unwrap_or_default()
     }
 
-    /// A machine that is busy does not answer within a millisecond: 67 ms.
+    /// Timers of the tests are of milliseconds; what a machine is busy with beside them is not.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    /// A machine that is busy does not answer within a millisecond: 537 ms.
     fn timeout(&self, asked: u8) -> u8 {
-        if asked == 0 { 0 } else { asked.max(14) }
+        if asked == 0 { 0 } else { asked.max(17) }
     }
 
     fn pass(&self, _: &IbvDevice, time: Duration) {

@@ -15,6 +15,7 @@
 //! A test is a function over a [`fixture::Subject`], which opens devices. It panics where a rule
 //! does not hold, so that it serves as an ordinary test as well as in a report over a device.
 
+pub mod deviations;
 pub mod differential;
 pub mod document;
 pub mod expect;
@@ -28,5 +29,6 @@ pub mod objects;
 pub mod pair;
 pub mod region;
 pub mod registry;
+pub mod results;
 pub mod rules;
 pub mod soft;

@@ -51,6 +51,14 @@ impl Memory {
     /// Maps `pages` pages without touching them: zeros, no page present.
     #[track_caller]
     pub fn untouched(pages: usize) -> Self {
+        let memory = Self::sparse(pages);
+        locked(&memory.shadow).resize(memory.len, 0);
+        memory
+    }
+
+    /// The same without a shadow, for more memory than the machine has: it can only be read.
+    #[track_caller]
+    pub fn sparse(pages: usize) -> Self {
         let len = pages * PAGE;
         // SAFETY: a new anonymous mapping where the kernel likes; nothing else is affected.
         let base = unsafe {
@@ -58,11 +66,11 @@ impl Memory {
                 ptr::null_mut(),
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         };
         let base = base.expect("test memory can be mapped").cast();
-        Self { base, len, shadow: Mutex::new(vec![0; len]), holes: Mutex::new(Vec::new()) }
+        Self { base, len, shadow: Mutex::default(), holes: Mutex::default() }
     }
 
     /// Where it begins.

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Config, Side, Station, Subject};
 use crate::memory::PAGE;
+use crate::registry::keeps;
 use mkey_core::device::{Device, PdHandle};
 use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::rights::Rights;
@@ -95,15 +96,26 @@ impl<'s, S: Subject> Pair<'s, S> {
         }
     }
 
+    /// Waits until both are in these states.
+    #[track_caller]
+    pub fn are(&self, a: QpState, b: QpState) {
+        self.a.is_in(a);
+        self.b.is_in(b);
+    }
+
     /// Both through ERR and RESET back to RTS (R-ERR-08); completions not yet taken are dropped, and
     /// the events so far forgotten.
     #[track_caller]
     pub fn restate(&self) {
-        for side in [&self.a, &self.b] {
+        // From RESET there is no way to ERR (R-ERR-11).
+        for side in [&self.a, &self.b].into_iter().filter(|side| side.state() != QpState::Reset) {
             side.go(QpState::Err);
         }
         for side in [&self.a, &self.b] {
             side.go(QpState::Reset);
+            if !keeps("R-ERR-08") && side.state() == QpState::Err {
+                side.go(QpState::Reset);
+            }
             while side.sends.next().is_some() {}
             while side.recvs.next().is_some() {}
             side.station.forget_events(side.qp.handle);

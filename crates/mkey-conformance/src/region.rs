@@ -114,6 +114,15 @@ impl<S: Subject> Side<'_, S> {
         unsafe { self.device().reg_mr(pd, spec) }
     }
 
+    /// Waits until `bytes` are at `offset` of `mr`, which on an unreliable transport may be after
+    /// the completion, and checks that no other byte has changed.
+    #[track_caller]
+    pub fn lands(&self, mr: &Mr, offset: usize, bytes: &[u8]) {
+        self.station
+            .wait_for("the data", || (mr.bytes(offset, bytes.len()) == bytes).then_some(()));
+        mr.holds(offset, bytes);
+    }
+
     /// A region of `length` bytes with a page of margin on both sides, in the queue pair's domain.
     #[track_caller]
     pub fn mr(&self, length: usize, rights: Rights) -> Mr {

@@ -1,11 +1,11 @@
-//! The same random programs over two devices: over two software RNICs, over broken ones, whose
-//! errors have to be found, and over the kernel's own device.
+//! The same random programs over two software RNICs, and over broken ones, whose errors have to be
+//! found.
 
-use mkey_conformance::differential::campaign::Comparison;
-use mkey_conformance::differential::deviations::RXE;
-use mkey_conformance::differential::program::{Program, Step};
+use mkey_conformance::differential::campaign::{Campaign, Comparison};
+use mkey_conformance::differential::document;
+use mkey_conformance::differential::program::{Kind, Program, Step};
+use mkey_conformance::differential::record;
 use mkey_conformance::fixture::Subject;
-use mkey_conformance::ibverbs::Ibverbs;
 use mkey_conformance::soft::Soft;
 use mkey_core::data_plane::DataPlane;
 use mkey_core::device::*;
@@ -17,27 +17,23 @@ use mkey_soft::SoftDevice;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Programs over two software RNICs, and those over the kernel's device unless the variable
-/// `MKEY_PROGRAMS` asks for more.
-const PROGRAMS: u64 = 2000;
-/// The first of them.
-const FIRST: u64 = 1;
-
 #[test]
 fn two_software_rnics_with_other_keys_show_the_same() {
-    let (one, other) = (Soft::with_seed(1), Soft::with_seed(2));
-    let comparison = Comparison::new(&one, &other, &[]);
-    let tally = comparison
-        .many(FIRST, PROGRAMS, 3, |_, _| ())
+    let campaign = Campaign::USUAL;
+    let tally = campaign
+        .run(&[], || (Soft::with_seed(1), Soft::with_seed(2)), |_| ())
         .unwrap_or_else(|found| panic!("{}", found.concat()));
-    assert_eq!((tally.programs, tally.whole), (PROGRAMS, PROGRAMS));
-    println!("{tally:?}");
-    // Not all of it fails, and every status is met.
-    let met = |status: mkey_core::status::WcStatus| {
-        tally.statuses.get(&(status as u32)).copied().unwrap_or(0)
-    };
+    assert_eq!((tally.programs, tally.whole), (campaign.programs, campaign.programs));
+    // Not all of it fails, and every status is met. Receives that no message came for are flushed
+    // at the end of each program.
     use mkey_core::status::WcStatus::*;
-    assert!(met(Success) * 2 > tally.statuses.values().sum(), "{:?}", tally.statuses);
+    let sent = |of: &dyn Fn(u32) -> bool| {
+        let sends = tally.completions.iter().filter(|((kind, _), _)| *kind != Kind::Receive);
+        sends.filter(|((_, status), _)| of(*status)).map(|(_, count)| count).sum::<u64>()
+    };
+    let succeeded = sent(&|status| status == Success as u32);
+    assert!(succeeded * 2 > sent(&|_| true), "{:?}", tally.completions);
+    let met = |status| tally.ended(status);
     for status in [
         LocLenErr,
         LocQpOpErr,
@@ -52,35 +48,27 @@ fn two_software_rnics_with_other_keys_show_the_same() {
     ] {
         assert!(met(status) >= 2, "{status}: {}", met(status));
     }
-}
-
-#[test]
-#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
-fn the_kernels_device_shows_what_the_software_rnic_shows() {
-    let programs = std::env::var("MKEY_PROGRAMS").ok();
-    let programs = programs.map_or(PROGRAMS, |number| number.parse().expect("MKEY_PROGRAMS"));
-    let (soft, rxe) = (Soft::new(), Ibverbs::new("rxe0"));
-    let comparison = Comparison::new(&soft, &rxe, RXE);
-    let tally = comparison
-        .many(FIRST, programs, 5, |_, _| ())
-        .unwrap_or_else(|found| panic!("{}", found.concat()));
-    assert_eq!(tally.programs, programs);
-    assert!(tally.whole * 3 > programs, "only {} were compared whole", tally.whole);
+    let recorded = record::recorded().expect("what is recorded");
+    let page = document::page(&campaign, &tally, &recorded);
+    let same = page == include_str!("../../../docs/differential.md");
+    assert!(same, "docs/differential.md is old: differential --page --write (CONTRIBUTING.md)");
 }
 
 #[test]
 fn an_error_of_a_device_is_found_and_made_small() {
     for bug in [Bug::OneMore, Bug::MoreRights, Bug::KeepsKeys] {
-        let (soft, broken) = (Soft::new(), Broken { soft: Soft::new(), bug });
-        let comparison = Comparison::new(&soft, &broken, &[]);
-        let found = comparison.many(FIRST, PROGRAMS, 1, |_, _| ()).expect_err("the error is found");
+        let pair = || (Soft::new(), Broken { soft: Soft::new(), bug });
+        let campaign = Campaign { most: 1, ..Campaign::USUAL };
+        let found = campaign.run(&[], pair, |_| ()).expect_err("the error is found");
         let report = found.concat();
         let program = Program::parse(&report).expect("the report can be replayed");
         assert!(program.steps.len() <= 6, "{bug:?}: not made small:\n{report}");
         let posts = program.steps.iter().any(|step| matches!(step, Step::Post { .. }));
         // A region that lives on shows when its domain is to be freed, too.
         assert!(posts || bug == Bug::KeepsKeys, "{bug:?}: {report}");
-        let again = comparison.compare(&program).expect("it runs");
+        let (soft, broken) = pair();
+        let comparison = Comparison::new(&soft, &broken, &[]);
+        let again = comparison.compare(&program, 1).expect("it runs");
         assert!(again.unknown.is_some(), "{bug:?}: the replay shows nothing:\n{report}");
     }
 }

@@ -82,6 +82,8 @@ pub enum Capability {
     OnDemandImplicit,
     /// Prefetch and other advice.
     Advise,
+    /// Counters of on-demand paging by region.
+    OnDemandStats,
     /// The null memory region.
     NullMr,
     /// Re-registration.
@@ -117,6 +119,7 @@ impl fmt::Display for Capability {
             Self::OnDemand => "on-demand paging",
             Self::OnDemandImplicit => "implicit on-demand paging",
             Self::Advise => "advice on memory regions",
+            Self::OnDemandStats => "counters of on-demand paging by region",
             Self::NullMr => "null memory regions",
             Self::Rereg => "re-registration",
             Self::Atomics => "atomics",
@@ -204,6 +207,10 @@ pub struct Capabilities {
     pub dma_buf: bool,
     /// Bytes of the device's own memory that programs may have; 0: none.
     pub max_dm_size: u64,
+    /// Regions that peers may flush.
+    pub flush: bool,
+    /// Prefetch and other advice.
+    pub advise: bool,
     pub odp: OdpCaps,
     /// Bit n: the device maps pages of 2^n bytes.
     pub page_sizes: u64,

@@ -100,7 +100,7 @@ pub enum Reason {
         bits: u32,
     },
     /// The device can not do it.
-    #[error("the device does not offer {capability}")]
+    #[error("the device does not offer {capability}{}", instead(.capability))]
     Unsupported {
         /// What it lacks.
         capability: Capability,
@@ -161,7 +161,9 @@ pub enum Reason {
     )]
     MemlockForbidden,
     /// No more objects of this kind.
-    #[error("the device has no room for another {object}: {most} are in use")]
+    #[error(
+        "the device has no room for another {object}: {most} are in use; destroy some, or share them"
+    )]
     TableFull {
         /// The kind.
         object: Object,
@@ -386,6 +388,18 @@ pub mod errno {
     pub const ETIMEDOUT: i32 = 110;
     /// The kernel's own "not supported", not meant for programs; some drivers let it out.
     pub const ENOTSUPP: i32 = 524;
+}
+
+/// What does it without a capability, as the end of a sentence; empty where nothing does.
+fn instead(capability: &Capability) -> &'static str {
+    match capability {
+        Capability::OnDemand => "; register the memory without that right, which pins it",
+        Capability::OnDemandImplicit => "; register ranges of it",
+        Capability::Rereg => "; deregister, and register anew",
+        Capability::NullMr => "; register memory that nobody reads",
+        Capability::ZeroBased => "; count from the address of the memory",
+        _ => "",
+    }
 }
 
 impl Reason {

@@ -51,6 +51,8 @@ pub(crate) fn capabilities(
         dma_buf: tried.dma_buf.or_says(false),
         // A NIC's own memory is not offered here.
         max_dm_size: 0,
+        flush: tried.flush.or_says(false),
+        advise: tried.advise.or_says(false),
         odp: OdpCaps {
             explicit: tried.on_demand.or_says(odp.general_caps & IBV_ODP_SUPPORT != 0),
             implicit: tried

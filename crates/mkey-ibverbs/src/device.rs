@@ -286,6 +286,10 @@ impl Device for IbvDevice {
         self.core.advise_mr(&self.pd("advise_mr", pd)?, advice, flush, sges)
     }
 
+    fn odp_stats(&self, mr: MrHandle) -> Result<OdpStats> {
+        self.core.odp_stats(mr)
+    }
+
     fn alloc_mw(&self, pd: PdHandle, kind: MwKind) -> Result<MwInfo> {
         self.core.alloc_mw(self.pd("alloc_mw", pd)?, kind)
     }

@@ -42,6 +42,7 @@ mod failure;
 mod fast_mr;
 mod live;
 mod objects;
+mod on_demand;
 mod port;
 mod post;
 mod registration;

@@ -36,6 +36,7 @@ pub(crate) struct Mr {
     pub(crate) memory: Memory,
     pub(crate) pd: Arc<Pd>,
     pub(crate) lkey: u32,
+    pub(crate) on_demand: bool,
 }
 
 // SAFETY: libibverbs' objects may be used by any thread; it is destroyed by whoever took it out.

@@ -3,6 +3,7 @@
 use crate::device::Core;
 use crate::failure::errno_of;
 use crate::objects::{Ah, Memory, Mr, Mw, Qp, Srq};
+use crate::transition::early;
 use crate::work_request::{Batch, NO_DESTINATION, Named, bind_info, exists_on, name, on};
 use mkey_core::data_plane::PostError;
 use mkey_core::device::{Capability, MwKind};
@@ -117,6 +118,12 @@ impl Core {
         if self.context.is_gone() {
             return Err((0, Reason::DeviceGone));
         }
+        // Some drivers put the chain into the queue before the kernel refuses it, where it stays and
+        // is done once there is a reason to look (rxe), and none need say which request was bad.
+        // SAFETY: a live queue pair, used alone.
+        if let Some(state) = unsafe { early(raw) } {
+            return Err((0, Reason::QpState { state }));
+        }
         let mut held = Held::of(self, qp.kind, chain);
         let (mut batch, mut posted) = (Batch::<ibv_send_wr>::new(), 0);
         for wr in chain {
@@ -186,7 +193,7 @@ impl Core {
             return Ok(count);
         }
         let posted = first + batch.before(bad).min(count - 1);
-        let reason = chain.get(posted).map(|wr| self.refused_send(qp, raw, errno_of(answer), wr));
+        let reason = chain.get(posted).map(|wr| self.refused_send(qp, errno_of(answer), wr));
         Err((posted, reason.unwrap_or(Reason::DeviceGone)))
     }
 
@@ -208,7 +215,7 @@ impl Core {
         match unsafe { inline::ibv_bind_mw(raw, mw, &raw mut bind) } {
             0 => Ok(()),
             libc::EPERM => Err(Reason::OtherPd),
-            errno => Err(self.refused_send(qp, raw, errno_of(errno), wr)),
+            errno => Err(self.refused_send(qp, errno_of(errno), wr)),
         }
     }
 
@@ -233,7 +240,7 @@ impl Core {
 
     /// Why a send was refused.
     #[cold]
-    fn refused_send(&self, qp: &Qp, raw: *mut ibv_qp, errno: i32, wr: &SendWr<'_>) -> Reason {
+    fn refused_send(&self, qp: &Qp, errno: i32, wr: &SendWr<'_>) -> Reason {
         if errno == libc::ENOMEM {
             return Reason::QueueFull { depth: qp.cap.max_send_wr };
         }
@@ -247,35 +254,24 @@ impl Core {
             }
             _ => {}
         }
-        // SAFETY: a live queue pair.
-        let state = unsafe { crate::transition::state_now(&self.context, raw) };
-        match state {
-            Some(state @ (QpState::Reset | QpState::Init | QpState::Rtr)) => {
-                Reason::QpState { state }
-            }
-            _ if self.context.looks_gone() => Reason::DeviceGone,
-            _ => Reason::System { call: "ibv_post_send", errno },
+        if self.context.looks_gone() {
+            return Reason::DeviceGone;
         }
+        Reason::System { call: "ibv_post_send", errno }
     }
 
     /// Posts a chain to a receive queue.
     pub(crate) fn post_recv(&self, qp: &Qp, chain: &[RecvWr<'_>]) -> Result<(), PostError> {
         let posted = qp.live.alone(|raw| {
+            // SAFETY: a live queue pair, used alone.
+            if let Some(state @ QpState::Reset) = unsafe { early(raw) } {
+                return Err((0, Reason::QpState { state }));
+            }
             let post = |wr, bad| {
                 // SAFETY: a live queue pair, used alone, and a chain that lives until it returns.
                 unsafe { inline::ibv_post_recv(raw, wr, bad) }
             };
             self.receive(chain, qp.cap.max_recv_wr, qp.cap.max_recv_sge, "ibv_post_recv", post)
-                .map_err(|(posted, reason)| {
-                    // SAFETY: a live queue pair.
-                    let state = unsafe { crate::transition::state_now(&self.context, raw) };
-                    match (reason, state) {
-                        (Reason::System { .. }, Some(state @ QpState::Reset)) => {
-                            (posted, Reason::QpState { state })
-                        }
-                        (reason, _) => (posted, reason),
-                    }
-                })
         });
         let ended = Err((0, Reason::UnknownHandle { object: Object::Qp, handle: qp.handle }));
         posted.unwrap_or(ended).map_err(|(posted, reason)| {

@@ -13,7 +13,6 @@ use mkey_core::device::*;
 use mkey_core::error::{Error, Object, Reason, Result};
 use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::rights::Rights;
-use mkey_core::work::Sge;
 use mkey_sys::inline;
 use mkey_sys::types::*;
 use std::ffi::c_void;
@@ -47,10 +46,11 @@ fn pointer(address: HostAddr) -> *mut c_void {
 
 impl Core {
     /// Keeps a region; what its caller is told.
-    fn keep_mr(&self, mr: NonNull<ibv_mr>, pd: Arc<Pd>) -> MrInfo {
+    fn keep_mr(&self, mr: NonNull<ibv_mr>, pd: Arc<Pd>, rights: Rights) -> MrInfo {
         // SAFETY: a live region.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
-        self.keep(Mr { memory: Memory::Region(mr), pd, lkey }, rkey)
+        let on_demand = rights.contains(Rights::ON_DEMAND);
+        self.keep(Mr { memory: Memory::Region(mr), pd, lkey, on_demand }, rkey)
     }
 
     fn keep(&self, mr: Mr, rkey: u32) -> MrInfo {
@@ -106,7 +106,7 @@ impl Core {
         });
         let made = made.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))?;
         let mr = made.map_err(|errno| fail(self.why_unregistered(errno, spec, implicit)))?;
-        Ok(self.keep_mr(mr, pd))
+        Ok(self.keep_mr(mr, pd, rights))
     }
 
     /// Whether on-demand registration is worth asking for: kernels differ in how they refuse it.
@@ -192,7 +192,7 @@ impl Core {
                     .reason(),
             )
         })?;
-        Ok(self.keep_mr(mr, pd))
+        Ok(self.keep_mr(mr, pd, rights))
     }
 
     pub(crate) fn alloc_null_mr(&self, pd: Arc<Pd>) -> Result<MrInfo> {
@@ -202,7 +202,7 @@ impl Core {
         let made = made.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))?;
         let lacks = Some(Capability::NullMr);
         let refused = |errno| Refused { context: &self.context, verb, errno, lacks }.error("");
-        Ok(self.keep_mr(made.map_err(refused)?, pd))
+        Ok(self.keep_mr(made.map_err(refused)?, pd, Rights::empty()))
     }
 
     pub(crate) fn alloc_fast_mr(&self, pd: Arc<Pd>, max_entries: u32) -> Result<MrInfo> {
@@ -225,7 +225,8 @@ impl Core {
             fail(Refused { context, verb, errno, lacks: Some(lacks) }.reason())
         })?;
         let (lkey, rkey) = key.keys();
-        Ok(self.keep(Mr { memory: Memory::Fast(key), pd, lkey }, rkey))
+        let (memory, on_demand) = (Memory::Fast(key), false);
+        Ok(self.keep(Mr { memory, pd, lkey, on_demand }, rkey))
     }
 
     pub(crate) fn dereg_mr(&self, handle: MrHandle) -> Result<()> {
@@ -273,12 +274,6 @@ impl Core {
             None => None,
             Some(pd) => Some(self.objects.pds.get(verb, pd.0).map_err(unchanged)?),
         };
-        if let Some(rights) = change.rights {
-            // What the kernel refuses so is refused as a command: the region stays (R-RRG-03).
-            rights
-                .validate()
-                .map_err(|reason| ReregError { error: fail(reason), state: ReregState::Refused })?;
-        }
         let mut flags = 0;
         if new_pd.is_some() {
             flags |= IBV_REREG_MR_CHANGE_PD;
@@ -297,6 +292,11 @@ impl Core {
             let reason = Reason::NotHere { operation: verb, on: "a fast-registration region" };
             return Err(unchanged(fail(reason)));
         };
+        if let Some(Err(reason)) = change.rights.map(Rights::validate) {
+            // What the kernel refuses so is refused as a command: the region stays (R-RRG-03).
+            self.objects.mrs.table.put(handle.0, mr);
+            return Err(ReregError { error: fail(reason), state: ReregState::Refused });
+        }
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let rereg = |pd: *mut ibv_pd| {
             // SAFETY: a live region that was taken out of the table, and a live domain or none; the
@@ -329,6 +329,9 @@ impl Core {
         if code == 0 || code == IBV_REREG_MR_ERR_DO_FORK_OLD.0 {
             mr.lkey = lkey;
             mr.pd = new_pd.unwrap_or(mr.pd);
+            if let Some(rights) = change.rights {
+                mr.on_demand = rights.contains(Rights::ON_DEMAND);
+            }
         }
         if mr.lkey != old {
             self.objects.mrs.forget(handle.0, index(old));
@@ -354,56 +357,6 @@ impl Core {
             _ => ReregState::Lost,
         };
         Err(ReregError { error: fail(reason), state })
-    }
-
-    pub(crate) fn advise_mr(
-        &self,
-        pd: &Arc<Pd>,
-        advice: Advice,
-        flush: bool,
-        sges: &[Sge],
-    ) -> Result<()> {
-        let verb = "advise_mr";
-        let fail =
-            |reason| Error::new(verb, format_args!("{advice:?}, {} ranges", sges.len()), reason);
-        if sges.is_empty() {
-            return Ok(());
-        }
-        let advice = match advice {
-            Advice::Prefetch => IBV_ADVISE_MR_ADVICE_PREFETCH,
-            Advice::PrefetchWrite => IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-            Advice::PrefetchNoFault => IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
-            _ => return Err(fail(Reason::Unsupported { capability: Capability::Advise })),
-        };
-        let flags = if flush { IBV_ADVISE_MR_FLAG_FLUSH } else { 0 };
-        let entry =
-            |sge: &Sge| ibv_sge { addr: sge.address.0, length: sge.length, lkey: sge.lkey.0.0 };
-        let mut entries: Vec<_> = sges.iter().map(entry).collect();
-        let Ok(count) = u32::try_from(entries.len()) else {
-            let (what, value) = ("ranges", entries.len() as u64);
-            return Err(fail(Reason::Argument { what, value, allowed: "32 bits" }));
-        };
-        let answer = pd.live.with(|pd| {
-            crate::failure::call(|| {
-                // SAFETY: the domain is live, and there are so many entries.
-                unsafe { inline::ibv_advise_mr(pd, advice, flags, entries.as_mut_ptr(), count) }
-            })
-        });
-        let answer = answer.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))?;
-        answer.map_err(|errno| {
-            let first = sges.first().copied().unwrap_or_default();
-            fail(match errno {
-                libc::ENOENT => Reason::UnknownLkey { key: first.lkey.0 },
-                libc::EFAULT => {
-                    let (address, length) = (first.address, u64::from(first.length));
-                    Reason::OutOfRange { address, length }
-                }
-                _ => {
-                    let lacks = Some(Capability::Advise);
-                    Refused { context: &self.context, verb: "ibv_advise_mr", errno, lacks }.reason()
-                }
-            })
-        })
     }
 
     pub(crate) fn alloc_mw(&self, pd: Arc<Pd>, kind: MwKind) -> Result<MwInfo> {

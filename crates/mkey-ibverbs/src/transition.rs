@@ -88,6 +88,17 @@ pub(crate) unsafe fn state_now(context: &Context, qp: *mut ibv_qp) -> Option<QpS
     state_of(attr.qp_state)
 }
 
+/// The state of a queue pair before RTS, from which only a change that was asked for leads on, as
+/// libibverbs remembers it.
+///
+/// # Safety
+/// `qp` is live, and nobody changes it meanwhile.
+pub(crate) unsafe fn early(qp: *const ibv_qp) -> Option<QpState> {
+    // SAFETY: the caller's.
+    let state = state_of(unsafe { (*qp).state })?;
+    matches!(state, QpState::Reset | QpState::Init | QpState::Rtr).then_some(state)
+}
+
 /// # Safety
 /// `qp` is live and of `context`.
 unsafe fn query_raw(
@@ -147,7 +158,8 @@ pub(crate) fn modify(context: &Context, qp: &Qp, change: &QpModify) -> Result<()
     let to = change.state.map_or_else(String::new, |state| format!(" to {state}"));
     let fail = |reason| Error::new(verb, format_args!("qp {:#08x}{to}", qp.num), reason);
     let (attr, mask) = raw_change(context, change).map_err(fail)?;
-    let done = qp.live.with(|raw| {
+    // Posting reads the state that libibverbs writes here.
+    let done = qp.live.alone(|raw| {
         let answer = call(|| {
             let mut attr = attr;
             // SAFETY: a live queue pair; the attributes are ours.

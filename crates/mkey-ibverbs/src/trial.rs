@@ -93,6 +93,8 @@ pub struct Tried {
     pub null_mr: Trial,
     /// Registration of a dma-buf.
     pub dma_buf: Trial,
+    /// A memory region that peers may flush.
+    pub flush: Trial,
     /// A memory key written by work requests.
     pub fast_mr: Trial,
     /// A shared receive queue.
@@ -151,6 +153,7 @@ impl Tried {
             advise: no(),
             null_mr: no(),
             dma_buf: no(),
+            flush: no(),
             fast_mr: no(),
             srq: no(),
             rc: no(),
@@ -174,6 +177,7 @@ impl Tried {
             Capability::Srq => &self.srq,
             Capability::ZeroBased => &self.zero_based,
             Capability::DmaBuf => &self.dma_buf,
+            Capability::Flush => &self.flush,
             _ => return None,
         })
     }
@@ -200,6 +204,7 @@ impl Bench<'_> {
             advise,
             null_mr: self.null_region(),
             dma_buf: self.dma_buf(),
+            flush: self.region(Rights::LOCAL_WRITE | Rights::FLUSH_GLOBAL, |_| Ok(())),
             fast_mr: self.fast_mr(),
             srq: self.shared_queue(attr),
             rc,

@@ -45,6 +45,11 @@
 //!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
+//!
+//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
+//!
+//! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
+//!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
@@ -88,7 +93,9 @@ pub mod pin;
 pub mod prefault;
 pub mod proc;
 pub mod quiet_thread;
+pub mod rdma_netlink;
 mod spans;
 pub mod system_calls;
 pub mod tracefs;
 pub mod usage;
+pub mod vfio;

@@ -42,6 +42,8 @@ pub(crate) fn capabilities(options: &SoftOptions) -> Capabilities {
         xrc: true,
         dma_buf: true,
         max_dm_size: MAX_DM_SIZE,
+        flush: false,
+        advise: true,
         odp: OdpCaps {
             explicit: true,
             implicit: options.implicit_odp,

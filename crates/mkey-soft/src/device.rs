@@ -41,7 +41,7 @@ const QP_NUM_BITS: u32 = 24;
 /// Its objects end with it, whatever handles to them are left. Queue pairs reach those of other
 /// devices in this process by the identifier of their port.
 pub struct SoftDevice {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl fmt::Debug for SoftDevice {

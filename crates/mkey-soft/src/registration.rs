@@ -4,6 +4,8 @@ mod advise;
 mod device_memory;
 mod dma_buf;
 mod rereg;
+#[cfg(test)]
+mod tests;
 
 use crate::core::Core;
 use crate::device_memory::Dm;
@@ -365,22 +367,24 @@ impl Registrations {
     /// Deregisters: on return no access through the region's keys touches memory.
     pub(crate) fn deregister(&self, core: &Core, handle: MrHandle) -> Result<()> {
         let fail = |reason| Error::new("dereg_mr", format_args!("handle {:#x}", handle.0), reason);
-        let unknown = Reason::UnknownHandle { object: Object::Mr, handle: handle.0 };
+        let unknown = || fail(Reason::UnknownHandle { object: Object::Mr, handle: handle.0 });
         let started = self.terms.measure.then(Instant::now);
         let mut regions = lock(&self.regions);
-        let Some(region) = regions.get(handle.0) else { return Err(fail(unknown)) };
-        let mut change = match core.engine.deregister(region.id) {
-            Ok(change) => change,
-            Err(ObjectError::Held { by }) => {
-                let by = format!("{by} memory windows or fast registrations lie on it").into();
-                return Err(fail(Reason::InUse { object: Object::Mr, by }));
+        let mut change = loop {
+            let region = regions.get(handle.0).ok_or_else(unknown)?;
+            match core.engine.deregister(region.id) {
+                Ok(change) => break change,
+                Err(ObjectError::Held { by }) => {
+                    let by = format!("{by} memory windows or fast registrations lie on it").into();
+                    return Err(fail(Reason::InUse { object: Object::Mr, by }));
+                }
+                Err(ObjectError::Busy) => {
+                    drop(regions);
+                    let_others_go_on(core);
+                    regions = lock(&self.regions);
+                }
+                Err(_) => return Err(unknown()),
             }
-            // Another thread deregisters it, or changes it at this moment.
-            Err(ObjectError::Busy) => {
-                let by = "another thread is changing it".into();
-                return Err(fail(Reason::InUse { object: Object::Mr, by }));
-            }
-            Err(_) => return Err(fail(unknown)),
         };
         if core.engine.finish(&mut change) == Progress::Pending {
             drop(regions);
@@ -515,10 +519,19 @@ fn begin_free(core: &Core, id: ObjectId) -> Option<Change> {
     loop {
         match core.engine.deregister(id) {
             Ok(change) => return Some(change),
-            Err(ObjectError::Busy) => std::thread::yield_now(),
+            Err(ObjectError::Busy) => let_others_go_on(core),
             Err(_) => return None,
         }
     }
+}
+
+/// An object is being changed: by another thread, or by work that was posted and waits for an
+/// access. Freeing it is no error then (R-FR-17, R-MWU-11) but comes after that, which a queue pair
+/// ends when its timer fires. Not to be called with a lock held.
+#[cold]
+fn let_others_go_on(core: &Core) {
+    core.pump();
+    std::thread::yield_now();
 }
 
 /// What a registration asks for, checked.

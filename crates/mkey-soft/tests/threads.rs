@@ -320,17 +320,18 @@ fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
     let handler = stop as extern "C" fn(i32);
     // SAFETY: the handler touches an atomic only.
     unsafe { libc::signal(libc::SIGUSR2, handler as libc::sighandler_t) };
-    // Nearly always the signal comes in the middle of a copy.
+    // The WRITE is so long that the signal comes in the middle of its copy.
+    const LONG: usize = 8 << 20;
     let told = (0..20).any(|_| {
         let (a, b) = pair(QpKind::Rc);
-        let [own, target] = [&a, &b].map(|side| Buffer::new(&side.device, side.pd, 64 << 10, ALL));
+        let [own, target] = [&a, &b].map(|side| Buffer::new(&side.device, side.pd, LONG, ALL));
         let thread = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // SAFETY: no more than asks who this is.
                 thread.store(unsafe { libc::pthread_self() }, Ordering::SeqCst);
                 loop {
-                    a.post(1, SendOp::Write(target.remote(0)), &[own.sge(0, 64 << 10)]);
+                    a.post(1, SendOp::Write(target.remote(0)), &[own.sge(0, LONG as u32)]);
                     if a.done().is_empty() {
                         break;
                     }
@@ -339,6 +340,7 @@ fn ending_a_queue_pair_goes_on_when_a_thread_is_stopped_in_an_access() {
             while thread.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
+            std::thread::sleep(std::time::Duration::from_micros(500));
             // SAFETY: the thread lives on until the queue pair has ended.
             let sent = unsafe { libc::pthread_kill(thread.load(Ordering::SeqCst), libc::SIGUSR2) };
             assert_eq!(sent, 0);

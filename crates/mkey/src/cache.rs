@@ -7,6 +7,7 @@ mod gate;
 mod held;
 mod hub;
 mod index;
+mod lines;
 mod local;
 mod pages;
 mod registrar;
@@ -52,7 +53,9 @@ pub enum Invalidation {
     /// (private mappings of files, mappings of devices) is registered anew for each request
     /// ([`CacheStats::unwatched`]). Swapping, migration and copy-on-write are not reported. A
     /// discard (`MADV_DONTNEED`) is reported just before it happens: a request for the same memory
-    /// by another thread at that very moment may keep the old pages.
+    /// by another thread at that very moment may keep the old pages. So may one for memory that
+    /// got the place of what another thread's `munmap`, which has not returned, takes away: if the
+    /// thread that asks was served by the old registration before.
     Events,
     /// `off`: nothing is kept; each request registers, and its last use deregisters.
     Off,
@@ -82,7 +85,8 @@ impl fmt::Display for Invalidation {
 ///
 /// # When memory goes away
 /// See [`Invalidation`]. With events, a request that starts after `munmap` has returned is never
-/// served by a registration from before. The event thread notes the range and no more; the next
+/// served by a registration from before, and a thread's first request for a registration not even
+/// while another thread is in `munmap`. The event thread notes the range and no more; the next
 /// request, or [`Cache::maintain`], ends the registrations in it. Until then their pages stay
 /// pinned ([`CacheStats::queued_bytes`]). A registration in use is deregistered when its last use
 /// is dropped, on the thread that does so.

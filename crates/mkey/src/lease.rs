@@ -231,8 +231,7 @@ impl Lease {
             (Step::Begin, WcStatus::Success) => {
                 state.begun = true;
                 if state.late {
-                    drop(state);
-                    self.end();
+                    self.end(state);
                 }
             }
             (Step::End, WcStatus::Success) => self.finish(state, Ended::Revoked),
@@ -251,9 +250,10 @@ impl Lease {
         }
     }
 
-    /// Posts the end of a live one. Where that is not possible, the device is made to free it.
-    fn end(self: &Arc<Self>) {
-        let mut state = lock(&self.state);
+    /// Posts the end of a live one. Where that is not possible, the device is made to free it. The
+    /// caller has looked at the state under this lock: without it, the lease could end and be
+    /// somebody else's meanwhile.
+    fn end(self: &Arc<Self>, mut state: Guard<'_>) {
         match state.phase {
             Phase::Live if self.views.load(Ordering::Acquire) > 0 => return,
             Phase::Live => {}
@@ -439,10 +439,7 @@ impl Drop for View {
             return;
         }
         match state.phase {
-            Phase::Live => {
-                drop(state);
-                self.0.end();
-            }
+            Phase::Live => self.0.end(state),
             Phase::Over(_) => self.0.settle(state),
             _ => {}
         }

@@ -89,6 +89,11 @@
 #[doc = include_str!("../../../docs/guide.md")]
 pub mod guide {}
 
+/// Only so that the code in it is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.zh.md")]
+mod guide_zh {}
+
 mod access;
 mod cache;
 mod cq;

@@ -232,3 +232,41 @@ fn a_use_that_wanders_is_not_lost_sight_of() {
         model.done();
     });
 }
+
+/// A place serves another registration from another of the thread's lines: what the old one has
+/// counted goes with it, so that a use that was given back elsewhere is neither missed nor lost.
+#[test]
+fn counts_that_a_thread_moves_are_not_lost() {
+    explore(Some(3), || {
+        let model = Model::new();
+        // Of a registration that was here before: taken here, given back there.
+        model.uses[0].take_held();
+        let there = Arc::clone(&model);
+        let before = thread::spawn(move || there.shared.give());
+        before.join().unwrap();
+        {
+            let _locked = model.lock.lock().unwrap();
+            model.uses[0].end();
+            model.uses[1].end();
+            model.uses[1].take_over(&model.uses[0]);
+            model.uses[1].begin();
+        }
+        // One use of the new one: ended by one thread, given back by another.
+        assert!(model.take(1));
+        let there = Arc::clone(&model);
+        let user = thread::spawn(move || {
+            there.look();
+            there.give_elsewhere(1);
+        });
+        let there = Arc::clone(&model);
+        let ending = thread::spawn(move || there.end());
+        // A late one, which comes to nothing or is given back.
+        if model.take(1) {
+            model.look();
+            model.give(1);
+        }
+        user.join().unwrap();
+        ending.join().unwrap();
+        model.done();
+    });
+}

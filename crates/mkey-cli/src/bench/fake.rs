@@ -86,6 +86,8 @@ impl Fake {
             xrc: false,
             dma_buf: false,
             max_dm_size: 0,
+            flush: false,
+            advise: false,
             odp: OdpCaps::default(),
             page_sizes: 4096,
         });

@@ -222,7 +222,7 @@ fn features(caps: &Capabilities, tried: Option<&Tried>) -> Vec<Feature> {
         feature("windows, type 2", caps.window2, |t| &t.window2),
         feature("on-demand paging", caps.odp.explicit, |t| &t.on_demand),
         feature("on-demand, implicit", caps.odp.implicit, |t| &t.on_demand_implicit),
-        feature("prefetch advice", caps.odp.explicit && works(|t| &t.advise), |t| &t.advise),
+        feature("prefetch advice", caps.advise, |t| &t.advise),
         feature("fast registration", caps.max_fast_mr_entries > 0, |t| &t.fast_mr),
         feature("shared receive queues", caps.srq, |t| &t.srq),
         declared("atomics", caps.atomics),

@@ -70,6 +70,7 @@ pub fn page(model: &Model) -> Page {
         });
     }
     page.sections.extend(registration::stages(sweep));
+    page.sections.extend(registration::iommu(sweep));
     page.limits(&sweep.missing, &sweep.device);
     page
 }

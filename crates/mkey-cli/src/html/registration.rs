@@ -31,6 +31,7 @@ pub fn page(sweep: &Sweep) -> Page {
     page.sections.extend(terms(sweep));
     page.sections.push(figures(sweep));
     page.sections.extend(stages(sweep));
+    page.sections.extend(iommu(sweep));
     page.limits(&sweep.missing, &sweep.device);
     page
 }
@@ -124,6 +125,24 @@ pub fn terms(sweep: &Sweep) -> Option<Section> {
         title: "Where the time goes".to_owned(),
         notes: vec![by.to_owned()],
         plots,
+        ..Section::default()
+    })
+}
+
+/// The same memory behind an IOMMU.
+pub fn iommu(sweep: &Sweep) -> Option<Section> {
+    let iommu = sweep.iommu.as_ref()?;
+    let rows: Vec<TableRow> = text::iommu_rows(sweep).into_iter().map(TableRow::cells).collect();
+    let heads = text::IOMMU_HEADS.map(str::to_owned).to_vec();
+    let missing = iommu.missing.iter().map(|missing| Item {
+        text: format!("not measured: {}", missing.what),
+        command: missing.command.clone(),
+    });
+    Some(Section {
+        title: text::iommu_title(iommu),
+        notes: vec![text::IOMMU_LABEL.to_owned(), text::IOMMU_READING.to_owned()],
+        table: (!rows.is_empty()).then(|| Table { heads, words: vec![0], long: Vec::new(), rows }),
+        items: missing.collect(),
         ..Section::default()
     })
 }

@@ -3,7 +3,7 @@
 use super::fit::{LEAST, Line, Point, fit, leave_one_out};
 use super::report::*;
 use crate::bench::measure::median;
-use crate::bench::registration::report::{Figures, Row, Sweep, Term};
+use crate::bench::registration::report::{Dma, Figures, Row, Sweep, Term};
 use crate::bench::report::Outcome;
 
 /// Sizes from here on are those that programs register once and that take long.
@@ -115,6 +115,7 @@ impl<'a> Lines<'a> {
             deregister: self.deregister.as_ref().map(|l| of(l, |f| f.deregister.median_ns)),
             split_by,
             split,
+            iommu: self.iommu(),
         }
     }
 
@@ -162,6 +163,18 @@ impl<'a> Lines<'a> {
         Some(split.collect())
     }
 
+    /// What mapping by VFIO takes beyond pinning. Weighted as the mapping is: the difference itself
+    /// may be anything.
+    fn iommu(&self) -> Option<Added> {
+        let mapped: Vec<_> =
+            self.measured.iter().copied().filter(|(_, f)| f.dma.is_some()).collect();
+        let of = |ns: fn(&Dma) -> f64| move |f: &Figures| f.dma.as_ref().map_or(0.0, ns);
+        let line = fit(&points(&mapped, of(|dma| dma.map.median_ns))).ok()?;
+        let added: Vec<f64> = mapped.iter().map(|(_, f)| of(Dma::added_ns)(f)).collect();
+        let line = line.of_term(&added)?;
+        Some(Added { fixed: line.fixed, page: line.page })
+    }
+
     fn device_split(&self) -> Option<Vec<Split>> {
         if self.measured.iter().any(|(_, figures)| figures.terms.is_none()) {
             return None;
@@ -174,7 +187,7 @@ impl<'a> Lines<'a> {
             estimate.map_or_else(|| not(why), Part::Measured)
         };
         let no_pin = "nothing is pinned";
-        let no_map = "this device maps nothing for DMA";
+        let no_map = "this device maps nothing for DMA; --iommu shows what an IOMMU would add";
         Some(vec![
             // The pin is a system call: what one of no page would take.
             Split {
@@ -257,6 +270,7 @@ fn coefficients(line: &Line, points: &[Point], measured: &[(&Row, &Figures)]) ->
 mod tests {
     use super::*;
     use crate::bench::registration::sample;
+    use crate::bench::report::Summary;
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() <= 1e-6 * b.abs().max(1.0)
@@ -326,6 +340,26 @@ mod tests {
         assert_eq!(why, "soft-RoCE has no firmware");
         let Part::NotMeasured(why) = &of(Term::Map).page else { panic!() };
         assert_eq!(why, "no function of it could be probed");
+    }
+
+    #[test]
+    fn what_an_iommu_adds_is_told_beside_the_coefficients() {
+        let mut sweep = sample::sweep();
+        for row in &mut sweep.rows {
+            let pages = row.pages() as f64;
+            if let Outcome::Measured(figures) = &mut row.outcome {
+                let of = |median_ns| Summary { median_ns, ..figures.register };
+                let (map, pin) = (of(7000.0 + 300.0 * pages), of(2000.0 + 100.0 * pages));
+                figures.dma = Some(Dma { map, unmap: of(1.0), pin });
+            }
+        }
+        let model = model(sweep, "a test".to_owned(), &[]);
+        let base = model.fits[0].fitted().unwrap();
+        let added = base.iommu.unwrap();
+        assert!(near(added.fixed.value, 5000.0) && near(added.page.value, 200.0), "{added:?}");
+        assert!(near(base.register.page.value, 70.0));
+        let text = crate::model::text::model(&model);
+        assert!(text.contains("+ IOMMU map, by VFIO") && text.contains("5.00us"), "{text}");
     }
 
     #[test]

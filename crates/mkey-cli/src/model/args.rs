@@ -20,7 +20,7 @@ pub struct ModelArgs {
     /// Fit this sweep, which mkey bench registration --json wrote, in place of measuring one; "-"
     /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "device", "sizes", "pages", "stages", "command_cost", "pin", "no_reserve", "time",
+        "device", "sizes", "pages", "stages", "iommu", "command_cost", "pin", "no_reserve", "time",
     ])]
     pub from: Option<PathBuf>,
 

@@ -64,6 +64,19 @@ pub struct Fitted {
     pub split_by: String,
     /// Each term's part of the coefficients of registration.
     pub split: Vec<Split>,
+    /// What an IOMMU adds, measured by VFIO with the same memory; no part of the coefficients.
+    /// `None`: not measured.
+    #[serde(default)]
+    pub iommu: Option<Added>,
+}
+
+/// What something adds to a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Added {
+    /// To T(fixed), nanoseconds.
+    pub fixed: Estimate,
+    /// To T(page), nanoseconds a page.
+    pub page: Estimate,
 }
 
 /// The coefficients of one verb.

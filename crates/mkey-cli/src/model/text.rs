@@ -157,6 +157,9 @@ fn fits(model: &Model) -> String {
 /// The heads of the table of terms.
 pub const SPLIT_HEADS: [&str; 6] = ["page", "term", "T(fixed)", "95 %", "T(page)", "95 %"];
 
+/// The row of what an IOMMU adds.
+const IOMMU_ROW: &str = "+ IOMMU map, by VFIO";
+
 /// The rows of the table of terms.
 pub fn split_rows(model: &Model) -> Vec<Vec<String>> {
     let cells = |part: &Part| match part {
@@ -170,6 +173,12 @@ pub fn split_rows(model: &Model) -> Vec<Vec<String>> {
             let mut row = vec![fit.page.clone(), split.term.name().to_owned()];
             row.extend(cells(&split.fixed));
             row.extend(cells(&split.page));
+            rows.push(row);
+        }
+        if let Some(added) = fit.fitted().and_then(|fitted| fitted.iommu) {
+            let mut row = vec![fit.page.clone(), IOMMU_ROW.to_owned()];
+            row.extend(cells(&Part::Measured(added.fixed)));
+            row.extend(cells(&Part::Measured(added.page)));
             rows.push(row);
         }
     }
@@ -193,6 +202,16 @@ pub fn split_notes(model: &Model) -> Vec<String> {
                 notes.push(note);
             }
         }
+    }
+    if let (Some(iommu), true) = (
+        &model.sweep.iommu,
+        model.fits.iter().any(|fit| fit.fitted().is_some_and(|f| f.iommu.is_some())),
+    ) {
+        notes.push(format!(
+            "{IOMMU_ROW}: what mapping the same memory through the IOMMU of VFIO group {} takes \
+             beyond pinning it. About what a NIC behind it pays; no part of the coefficients",
+            iommu.group
+        ));
     }
     notes
 }

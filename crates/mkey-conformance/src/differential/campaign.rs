@@ -1,15 +1,24 @@
 //! Many programs over two devices.
 
-use super::deviations::{Deviation, Verdict, WITHOUT_ON_DEMAND, judge};
-use super::generate::{Offer, program};
+use super::deviations::Deviation;
+use super::generate::program;
 use super::interpret::Machine;
-use super::program::{Kind, Program, Step};
+use super::judge::{Verdict, judge};
+use super::offer::Offer;
+use super::program::{Kind, Program};
 use super::shrink::shrink;
 use super::trace::{Difference, Outcome, Trace};
-use crate::fixture::Subject;
+use crate::fixture::{Subject, locked};
 use mkey_core::device::Device;
+use mkey_core::status::WcStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::ops::AddAssign;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long what does not come is waited for, when a difference is looked at again.
+const PATIENT: u32 = 4;
 
 /// Two devices that are compared, and in what they may differ.
 pub struct Comparison<'s, O: Subject, T: Subject> {
@@ -18,7 +27,7 @@ pub struct Comparison<'s, O: Subject, T: Subject> {
     /// The other device.
     pub theirs: Machine<'s, T>,
     /// What is known to differ.
-    pub table: &'static [Deviation],
+    pub table: &'s [Deviation],
 }
 
 /// How the comparison of a program ended.
@@ -47,6 +56,46 @@ impl Compared {
     }
 }
 
+/// What a campaign is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// The number of the first program.
+    pub first: u64,
+    /// How many programs.
+    pub programs: u64,
+    /// How many run at the same time, each on queue pairs of its own: most of a program's time it
+    /// waits.
+    pub threads: usize,
+    /// It ends with so many differences that are not known.
+    pub most: usize,
+}
+
+impl Campaign {
+    /// What the tests run.
+    pub const USUAL: Self = Self { first: 1, programs: 2000, threads: 4, most: 5 };
+}
+
+/// What a campaign met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Programs run.
+    pub programs: u64,
+    /// Steps compared.
+    pub steps: u64,
+    /// Programs compared to their end.
+    pub whole: u64,
+    /// Programs that showed a difference which was not there when they were run again with more
+    /// patience.
+    pub unsteady: u64,
+    /// What the software RNIC answered: errnos by kind; of a chain that was posted, by the kind of
+    /// its first work request.
+    pub answers: BTreeMap<(Kind, i32), u64>,
+    /// What work requests ended with on the software RNIC, by kind.
+    pub completions: BTreeMap<(Kind, u32), u64>,
+    /// In how many programs each deviation was met, by its index in the table.
+    pub deviations: BTreeMap<usize, u64>,
+}
+
 /// Why a program does not count as the same.
 enum Unknown {
     /// It could not be run.
@@ -55,47 +104,92 @@ enum Unknown {
     Shown(Box<(Program, Compared)>),
 }
 
-/// What a campaign met.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Programs run.
-    pub programs: u64,
-    /// Steps compared.
-    pub steps: u64,
-    /// Programs compared to their end.
-    pub whole: u64,
-    /// Verbs called and work requests posted, by kind.
-    pub kinds: BTreeMap<Kind, u64>,
-    /// Completions, by status.
-    pub statuses: BTreeMap<u32, u64>,
-    /// In how many programs each deviation was met, by its index in the table.
-    pub deviations: BTreeMap<usize, u64>,
+impl Campaign {
+    /// Runs the programs over pairs of devices that `pair` makes, one for each thread, and compares
+    /// what they show but for `table`. `begin` hears the number of each program before it is run.
+    ///
+    /// # Errors
+    /// The differences that are not known, each once, with the smallest program that was found to
+    /// show it.
+    pub fn run<O: Subject, T: Subject>(
+        &self,
+        table: &[Deviation],
+        pair: impl Fn() -> (O, T) + Sync,
+        begin: impl Fn(u64) + Sync,
+    ) -> Result<Tally, Vec<String>> {
+        let next = AtomicU64::new(self.first);
+        let shared = Mutex::new((Tally::default(), Found::default()));
+        let work = || {
+            let (ours, theirs) = pair();
+            let comparison = Comparison::new(&ours, &theirs, table);
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number - self.first >= self.programs || locked(&shared).1.ends(self.most) {
+                    return;
+                }
+                begin(number);
+                let mut tally = Tally::default();
+                let result = comparison.one(number, &mut tally);
+                locked(&shared).0 += &tally;
+                match result {
+                    Ok(()) => {}
+                    Err(Unknown::Failed(error)) => locked(&shared).1.reports.push(error),
+                    Err(Unknown::Shown(shown)) => {
+                        let (program, compared) = *shown;
+                        // What is seen a second time is not made small a second time.
+                        if locked(&shared).1.seen.insert(compared.words()) {
+                            let report = comparison.smallest(number, &program, &compared);
+                            locked(&shared).1.reports.push(report);
+                        }
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(work);
+            }
+        });
+        let (tally, found) = shared.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if found.reports.is_empty() { Ok(tally) } else { Err(found.reports) }
+    }
+}
+
+/// Differences that are not known.
+#[derive(Default)]
+struct Found {
+    seen: BTreeSet<Vec<String>>,
+    reports: Vec<String>,
+}
+
+impl Found {
+    fn ends(&self, most: usize) -> bool {
+        self.seen.len().max(self.reports.len()) >= most.max(1)
+    }
 }
 
 impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
     /// Opens both devices.
-    pub fn new(ours: &'s O, theirs: &'s T, table: &'static [Deviation]) -> Self {
-        Self { ours: Machine::new(ours), theirs: Machine::new(theirs), table }
+    pub fn new(ours: &'s O, theirs: &'s T, table: &'s [Deviation]) -> Self {
+        let (mut ours, mut theirs) = (Machine::new(ours), Machine::new(theirs));
+        let offer = ours.offer & theirs.offer;
+        (ours.offer, theirs.offer) = (offer, offer);
+        Self { ours, theirs, table }
     }
 
-    /// What both devices offer, and can be used.
+    /// What programs do on both.
     pub fn offer(&self) -> Offer {
-        let offers = |device: &dyn Device| {
-            let capabilities = device.capabilities();
-            let driver = |(driver, _): &(&str, &str)| *driver == capabilities.driver;
-            capabilities.odp.explicit && !WITHOUT_ON_DEMAND.iter().any(driver)
-        };
-        Offer { on_demand: offers(self.ours.device()) && offers(self.theirs.device()) }
+        self.ours.offer
     }
 
     /// Runs a program on both devices and compares.
     ///
     /// # Errors
     /// What could not be set up, in words.
-    pub fn compare(&self, program: &Program) -> Result<Compared, String> {
+    pub fn compare(&self, program: &Program, patience: u32) -> Result<Compared, String> {
         let run = |error: mkey_core::error::Error| format!("no program can be run: {error}");
-        let ours = self.ours.run(program).map_err(run)?;
-        let theirs = self.theirs.run(program).map_err(run)?;
+        let ours = self.ours.run(program, patience).map_err(run)?;
+        let theirs = self.theirs.run(program, patience).map_err(run)?;
         let (mut steps, mut deviations, mut unknown) = (0, Vec::new(), None);
         for (at, (one, other)) in ours.iter().zip(&theirs).enumerate() {
             steps += 1;
@@ -118,27 +212,25 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
         Ok(Compared { steps, deviations, unknown, traces: [ours, theirs] })
     }
 
-    /// Compares the program with the number `seed` and counts.
+    /// Compares the program with this number and counts.
     ///
     /// # Errors
     /// A difference that is not known.
-    fn one(&self, seed: u64, offer: Offer, tally: &mut Tally) -> Result<(), Unknown> {
-        let program = program(seed, offer);
-        let compared = self.compare(&program).map_err(Unknown::Failed)?;
+    fn one(&self, number: u64, tally: &mut Tally) -> Result<(), Unknown> {
+        let program = program(number, self.offer());
+        let mut compared = self.compare(&program, 1).map_err(Unknown::Failed)?;
+        if compared.unknown.is_some() {
+            // A device in real time on a machine that has other work may not have had enough of it.
+            compared = self.compare(&program, PATIENT).map_err(Unknown::Failed)?;
+            tally.unsteady += u64::from(compared.unknown.is_none());
+        }
         tally.programs += 1;
         tally.steps += compared.steps as u64;
         tally.whole += u64::from(compared.steps > program.steps.len());
         for deviation in &compared.deviations {
             *tally.deviations.entry(*deviation).or_default() += 1;
         }
-        for step in program.steps.iter().take(compared.steps) {
-            tally.count(step);
-        }
-        for outcome in compared.traces[0].iter().take(compared.steps) {
-            for done in outcome.completions.iter().flatten() {
-                *tally.statuses.entry(done.status as u32).or_default() += 1;
-            }
-        }
+        compared.traces[0].iter().for_each(|outcome| tally.outcome(outcome));
         if compared.unknown.is_none() {
             Ok(())
         } else {
@@ -147,61 +239,24 @@ impl<'s, O: Subject, T: Subject> Comparison<'s, O, T> {
     }
 
     /// The smallest program that was found to show a difference, with both traces.
-    fn smallest(&self, seed: u64, program: &Program, compared: &Compared) -> String {
+    fn smallest(&self, number: u64, program: &Program, compared: &Compared) -> String {
         // The same difference: a smaller program may well show another one.
         let wanted = compared.words();
         let differs = |program: &Program| {
-            self.compare(program).is_ok_and(|compared| compared.words() == wanted)
+            self.compare(program, 1).is_ok_and(|compared| compared.words() == wanted)
         };
         // What does not show again is not to be made smaller.
         let small = if differs(program) { shrink(program, differs) } else { program.clone() };
-        match self.compare(&small) {
-            Ok(shown) if shown.unknown.is_some() => self.report(seed, &small, &shown),
-            _ => self.report(seed, program, compared),
+        match self.compare(&small, 1) {
+            Ok(shown) if shown.unknown.is_some() => self.report(number, &small, &shown),
+            _ => self.report(number, program, compared),
         }
-    }
-
-    /// Compares `programs` programs, from number `seed` on.
-    ///
-    /// # Errors
-    /// The differences that are not known, at most `most`, each once, with the smallest program that
-    /// was found to show it. `tell` hears of each as it is found, and of the tally before each
-    /// program.
-    pub fn many(
-        &self,
-        seed: u64,
-        programs: u64,
-        most: usize,
-        mut tell: impl FnMut(&Tally, Option<&str>),
-    ) -> Result<Tally, Vec<String>> {
-        let (mut tally, mut found) = (Tally::default(), Vec::new());
-        let mut seen = BTreeSet::new();
-        let offer = self.offer();
-        for seed in seed..seed.saturating_add(programs) {
-            tell(&tally, None);
-            match self.one(seed, offer, &mut tally) {
-                Ok(()) => {}
-                Err(Unknown::Failed(error)) => return Err(vec![error]),
-                Err(Unknown::Shown(shown)) => {
-                    let (program, compared) = *shown;
-                    if seen.insert(compared.words()) {
-                        let report = self.smallest(seed, &program, &compared);
-                        tell(&tally, Some(&report));
-                        found.push(report);
-                    }
-                    if found.len() >= most {
-                        break;
-                    }
-                }
-            }
-        }
-        if found.is_empty() { Ok(tally) } else { Err(found) }
     }
 
     /// A program with what both devices showed, as text that can be replayed.
-    pub fn report(&self, seed: u64, program: &Program, compared: &Compared) -> String {
+    pub fn report(&self, number: u64, program: &Program, compared: &Compared) -> String {
         let mut text = format!(
-            "# program {seed}: {} and {} differ\n",
+            "# program {number}: {} and {} differ\n",
             self.ours.device().name(),
             self.theirs.device().name()
         );
@@ -240,14 +295,34 @@ fn shown(outcome: &Outcome) -> String {
 }
 
 impl Tally {
-    fn count(&mut self, step: &Step) {
-        let mut count = |kind| *self.kinds.entry(kind).or_default() += 1;
-        match (step, step.kind()) {
-            (_, Some(kind)) => count(kind),
-            (Step::Post { chain, .. }, None) => {
-                chain.iter().for_each(|request| count(request.op.kind(true)));
-            }
-            _ => {}
+    /// How often work ended with this on the software RNIC.
+    pub fn ended(&self, status: WcStatus) -> u64 {
+        let of = self.completions.iter().filter(|((_, other), _)| *other == status as u32);
+        of.map(|(_, count)| count).sum()
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) {
+        let answer = (outcome.answer.kind, outcome.answer.errno);
+        *self.answers.entry(answer).or_default() += 1;
+        for done in outcome.completions.iter().flatten() {
+            *self.completions.entry((done.kind, done.status as u32)).or_default() += 1;
         }
+    }
+}
+
+impl AddAssign<&Self> for Tally {
+    fn add_assign(&mut self, other: &Self) {
+        fn add<K: Ord + Copy>(to: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+            for (key, count) in from {
+                *to.entry(*key).or_default() += count;
+            }
+        }
+        self.programs += other.programs;
+        self.steps += other.steps;
+        self.whole += other.whole;
+        self.unsteady += other.unsteady;
+        add(&mut self.answers, &other.answers);
+        add(&mut self.completions, &other.completions);
+        add(&mut self.deviations, &other.deviations);
     }
 }

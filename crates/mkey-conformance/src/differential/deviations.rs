@@ -1,25 +1,31 @@
-//! In what devices are known to differ from the software RNIC, as data, and the judgement of what
-//! two traces differ in.
+//! In what devices are known to differ from the software RNIC, as data.
 
 use super::program::Kind;
-use super::trace::{Difference, Outcome, differences, errno_name, said};
+use super::trace::errno_name;
+use super::traits::Traits;
+use crate::deviations::{EVERY, NEW, OLD, Version, version};
 use mkey_core::error::errno::*;
-use mkey_core::status::WcStatus;
-use std::fmt;
+use mkey_core::status::WcStatus::{self, *};
+use std::fmt::{self, Write};
+use std::ops::Range;
 
 /// A known difference.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Deviation {
+    /// Versions of the kernel whose driver does so.
+    pub kernels: Range<Version>,
     /// The rule that it is about, which the software RNIC keeps.
     pub rule: &'static str,
     /// What is seen: of any of these verbs or work requests...
     pub of: &'static [Kind],
+    /// ... that have all of these traits...
+    pub with: Traits,
     /// ... this on the software RNIC and that on the device.
     pub seen: Seen,
     /// Whether the devices then differ in more, as in states or memory: the rest of the program can
     /// not be compared.
     pub parts: bool,
-    /// Why the device differs.
+    /// Why the device differs, and where that can be read.
     pub why: &'static str,
 }
 
@@ -28,74 +34,41 @@ pub struct Deviation {
 pub enum Seen {
     /// Errnos; 0 for success.
     Errno(i32, i32),
-    /// Statuses; none where there is no completion.
-    Status(Option<WcStatus>, Option<WcStatus>),
-    /// Any status or none; flushed.
-    Flushed,
-    /// Other bytes of memory, where one of these ended with this on the software RNIC.
-    Memory(WcStatus),
+    /// Statuses.
+    Status(WcStatus, WcStatus),
+    /// This status on one device, and not yet on the other, or already in a step before.
+    Late(WcStatus),
+    /// One of these statuses, or any if there is none; flushed, with the rest of the queue, and no
+    /// word of the reason.
+    Untold(&'static [WcStatus]),
+    /// Other bytes of memory, where one of these has failed.
+    Placed,
+    /// Other bytes of memory, where one of these ended with this status and others are behind it.
+    Behind(WcStatus),
 }
 
-/// What becomes of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Both devices showed the same.
-    Same,
-    /// What differs is known: the numbers of the deviations. If the devices have parted, the rest
-    /// of the program can not be compared.
-    Known {
-        /// Indices into the table.
-        deviations: Vec<usize>,
-        /// Whether the devices have parted.
-        parted: bool,
-    },
-    /// Something is not known.
-    Unknown(Vec<Difference>),
+/// The deviations of a driver in a kernel with this release, as `uname -r` has it.
+pub fn of(driver: &str, release: &str) -> Vec<Deviation> {
+    let table: &[Deviation] = if driver == "rxe" { RXE } else { &[] };
+    let kernel = version(release).unwrap_or_default();
+    table.iter().filter(|deviation| deviation.kernels.contains(&kernel)).cloned().collect()
 }
 
 impl Deviation {
-    fn explains(&self, difference: &Difference, ours: &Outcome) -> bool {
-        match (difference, self.seen) {
-            (Difference::Answer(ours, theirs), Seen::Errno(one, other)) => {
-                let kind = if ours.errno == 0 { theirs.kind } else { ours.kind };
-                self.of.contains(&kind) && (ours.errno, theirs.errno) == (one, other)
-            }
-            (Difference::Status(kind, ours, theirs), Seen::Status(one, other)) => {
-                self.of.contains(kind) && (*ours, *theirs) == (one, other)
-            }
-            (Difference::Status(kind, ours, theirs), Seen::Flushed) => {
-                let flushed = Some(WcStatus::WrFlushErr);
-                self.of.contains(kind) && *theirs == flushed && *ours != flushed
-            }
-            (Difference::Memory, Seen::Memory(status)) => {
-                let mut all = ours.completions.iter().flatten();
-                all.any(|done| done.status == status && self.of.contains(&done.kind))
-            }
-            _ => false,
+    /// What it is about, in words.
+    pub fn about(&self) -> String {
+        let kinds: Vec<_> = self.of.iter().map(|kind| format!("{kind:?}")).collect();
+        let mut text = if self.of == SENDS { "all sends".to_owned() } else { kinds.join(", ") };
+        if !self.with.is_empty() {
+            let _ = write!(text, " {}", self.with);
         }
+        text
     }
-}
 
-/// Judges what a step showed on the software RNIC and on another device.
-pub fn judge(table: &[Deviation], ours: &Outcome, theirs: &Outcome) -> Verdict {
-    let found = differences(ours, theirs);
-    if found.is_empty() {
-        return Verdict::Same;
+    /// A name of its own.
+    pub fn name(&self) -> String {
+        format!("{}, {}: {}", self.rule, self.about(), self.seen)
     }
-    let first: Vec<_> = found.iter().filter(|difference| !difference.follows()).collect();
-    let explained = |difference: &Difference| {
-        table.iter().position(|deviation| deviation.explains(difference, ours))
-    };
-    let mut deviations: Vec<_> = found.iter().filter_map(explained).collect();
-    deviations.sort_unstable();
-    deviations.dedup();
-    let parted = deviations.iter().any(|&at| table.get(at).is_some_and(|known| known.parts));
-    let all = first.iter().all(|found| explained(found).is_some());
-    // Where the devices have parted, the rest of what differs in the step follows from that.
-    if parted || all && first.len() == found.len() {
-        return Verdict::Known { deviations, parted };
-    }
-    Verdict::Unknown(found)
 }
 
 impl fmt::Display for Seen {
@@ -104,17 +77,24 @@ impl fmt::Display for Seen {
             Self::Errno(ours, theirs) => {
                 write!(f, "{}; {}", errno_name(ours), errno_name(theirs))
             }
-            Self::Status(ours, theirs) => write!(f, "{}; {}", said(ours), said(theirs)),
-            Self::Flushed => f.write_str("any status or none; work request flushed"),
-            Self::Memory(status) => write!(f, "other bytes after {status}"),
+            Self::Status(ours, theirs) => write!(f, "{ours}; {theirs}"),
+            Self::Late(status) => write!(f, "{status}; the same in another step, or never"),
+            Self::Untold([]) => f.write_str("anything; flushed with the rest, no reason told"),
+            Self::Untold(statuses) => {
+                let words: Vec<_> = statuses.iter().map(ToString::to_string).collect();
+                write!(f, "{}; flushed, no reason told", words.join(", "))
+            }
+            Self::Placed => f.write_str("an error, no byte placed; an error, bytes placed"),
+            Self::Behind(status) => {
+                write!(f, "{status}, what is behind not done; {status}, and done")
+            }
         }
     }
 }
 
-const fn status(ours: WcStatus, theirs: WcStatus) -> Seen {
-    Seen::Status(Some(ours), Some(theirs))
-}
-
+const NONE: Traits = Traits::empty();
+/// Messages whose bytes are read here.
+const SOURCES: &[Kind] = &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm];
 /// All work requests of a send queue.
 const SENDS: &[Kind] = &[
     Kind::Send,
@@ -128,252 +108,201 @@ const SENDS: &[Kind] = &[
     Kind::LocalInv,
 ];
 
-/// The known differences of soft-RoCE (rxe) in Linux.
+/// The known differences of soft-RoCE (rxe) with the libraries of rdma-core 44. The first one that
+/// fits is taken.
 pub const RXE: &[Deviation] = &[
     Deviation {
-        rule: "R-RRG-05",
-        of: &[Kind::Reregister],
-        seen: Seen::Errno(0, EOPNOTSUPP),
-        parts: true,
-        why: "its library has no rereg_mr",
-    },
-    Deviation {
-        rule: "R-RRG-05",
-        of: &[Kind::Reregister],
-        seen: Seen::Errno(EINVAL, EOPNOTSUPP),
-        parts: false,
-        why: "its library has no rereg_mr",
-    },
-    Deviation {
-        rule: "R-LOC-01",
-        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
-        seen: status(WcStatus::LocProtErr, WcStatus::LocQpOpErr),
-        parts: false,
-        why: "the requester tells a bad source from other errors by EFAULT only (rxe_req.c)",
-    },
-    Deviation {
-        rule: "R-LOC-06",
-        of: &[Kind::Receive],
-        seen: status(WcStatus::LocProtErr, WcStatus::LocQpOpErr),
-        parts: false,
-        why: "the responder has one error for all that is wrong with a receive (rxe_resp.c)",
-    },
-    Deviation {
-        rule: "R-LOC-08",
-        of: &[Kind::Receive],
-        seen: status(WcStatus::LocLenErr, WcStatus::RemInvReqErr),
-        parts: false,
-        why: "the responder completes a receive that is too short with what it tells the peer",
-    },
-    Deviation {
-        rule: "R-RA-15",
-        of: &[Kind::Receive],
-        seen: status(WcStatus::LocAccessErr, WcStatus::RemAccessErr),
-        parts: false,
-        why: "the responder completes the receive with what it tells the peer",
-    },
-    Deviation {
-        rule: "R-ORD-12",
-        of: &[Kind::Receive],
-        seen: Seen::Status(Some(WcStatus::WrFlushErr), None),
-        parts: false,
-        why: "posting a receive enters no kernel, so one posted in ERR waits for the next event",
-    },
-    Deviation {
-        rule: "R-ORD-12",
-        of: &[Kind::Receive],
-        seen: Seen::Status(None, Some(WcStatus::WrFlushErr)),
-        parts: false,
-        why: "the next event",
-    },
-    Deviation {
+        kernels: EVERY,
         rule: "R-MW-23",
         of: &[Kind::Bind1, Kind::Bind2],
+        with: Traits::NAMELESS,
         seen: Seen::Errno(0, EINVAL),
         parts: true,
-        why: "libibverbs binds objects, not keys: a key that names none is refused at posting",
+        why: "refused at posting by `mkey-ibverbs`: there is no object to hand over",
     },
     Deviation {
+        kernels: EVERY,
         rule: "R-AT-02",
         of: &[Kind::Atomic],
+        with: Traits::MISALIGNED,
         seen: Seen::Errno(0, EINVAL),
         parts: true,
-        why: "its library refuses a misaligned atomic at posting",
+        why: "refused at posting by the library (`validate_send_wr` of librxe)",
     },
     Deviation {
-        rule: "R-INV-14",
-        of: &[Kind::SendInv],
-        seen: status(WcStatus::RetryExcErr, WcStatus::Success),
+        kernels: EVERY,
+        rule: "R-AT-04",
+        of: &[Kind::Atomic],
+        with: Traits::PARTS,
+        seen: Seen::Errno(EINVAL, 0),
         parts: true,
-        why: "the responder acknowledges what it could not invalidate (rxe_resp.c)",
+        why: "a landing of several entries is taken",
     },
     Deviation {
-        rule: "R-LOC-15",
-        of: &[Kind::Write, Kind::WriteImm],
-        seen: status(WcStatus::LocProtErr, WcStatus::RemAccessErr),
-        parts: true,
-        why: "packets of a message go out before all of its entries are looked at",
-    },
-    Deviation {
-        rule: "R-MWU-05",
-        of: &[Kind::Write, Kind::WriteImm, Kind::Read, Kind::Atomic],
-        seen: status(WcStatus::RemAccessErr, WcStatus::Success),
-        parts: true,
-        why: "the range is compared with that of the region behind the window (rxe_resp.c)",
-    },
-    Deviation {
-        rule: "R-LOC-15",
-        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm, Kind::Read],
-        seen: Seen::Memory(WcStatus::LocProtErr),
-        parts: true,
-        why: "packets of a message are taken before all of its entries are looked at",
-    },
-    Deviation {
-        rule: "R-LOC-08",
-        of: &[Kind::Receive],
-        seen: status(WcStatus::LocLenErr, WcStatus::LocQpOpErr),
-        parts: false,
-        why: "a receive that is too short is found while data is copied, as one of bad memory is",
-    },
-    Deviation {
-        rule: "R-LOC-08",
-        of: &[Kind::Send, Kind::SendInv],
-        seen: status(WcStatus::RemInvReqErr, WcStatus::RemOpErr),
-        parts: false,
-        why: "a receive that is too short is found while data is copied, as one of bad memory is",
-    },
-    Deviation {
-        rule: "R-MW-19",
-        of: &[Kind::Bind1, Kind::Bind2],
-        seen: status(WcStatus::MwBindErr, WcStatus::Success),
-        parts: true,
-        why: "rights that a window can not have are taken (rxe_mw.c)",
-    },
-    Deviation {
-        rule: "R-RRG-05",
-        of: &[Kind::Reregister],
-        seen: Seen::Errno(EBUSY, EOPNOTSUPP),
-        parts: false,
-        why: "its library has no rereg_mr",
-    },
-    Deviation {
-        rule: "R-RRG-03",
-        of: &[Kind::Reregister],
-        seen: Seen::Errno(ENOENT, EINVAL),
-        parts: false,
-        why: "rights are looked at before the region is",
-    },
-    Deviation {
+        kernels: OLD,
         rule: "R-LOC-01",
-        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm],
-        seen: status(WcStatus::LocProtErr, WcStatus::WrFlushErr),
+        of: SOURCES,
+        with: NONE,
+        seen: Seen::Status(LocProtErr, LocQpOpErr),
         parts: false,
-        why: "newer kernels flush the work request that failed with those after it",
+        why: "only EFAULT makes a protection error, and `copy_data` answers EINVAL (`rxe_req.c`)",
     },
     Deviation {
-        rule: "R-MW-23",
-        of: &[Kind::Bind1, Kind::Bind2],
-        seen: status(WcStatus::MwBindErr, WcStatus::WrFlushErr),
-        parts: false,
-        why: "newer kernels flush the work request that failed with those after it",
-    },
-    Deviation {
-        rule: "R-INV-04",
-        of: &[Kind::LocalInv],
-        seen: status(WcStatus::LocQpOpErr, WcStatus::WrFlushErr),
-        parts: false,
-        why: "newer kernels flush the work request that failed with those after it",
-    },
-    Deviation {
-        rule: "R-INV-05",
-        of: &[Kind::LocalInv],
-        seen: status(WcStatus::MwBindErr, WcStatus::WrFlushErr),
-        parts: false,
-        why: "newer kernels flush the work request that failed with those after it",
-    },
-    Deviation {
-        rule: "R-AT-04",
-        of: &[Kind::Atomic],
-        seen: status(WcStatus::LocLenErr, WcStatus::Success),
-        parts: true,
-        why: "an entry longer than 8 bytes is taken, too",
-    },
-    Deviation {
-        rule: "R-MW-19",
-        of: &[Kind::Bind1, Kind::Bind2],
-        seen: Seen::Status(Some(WcStatus::MwBindErr), None),
-        parts: true,
-        why: "the same, unsignaled",
-    },
-    Deviation {
-        rule: "R-MWU-05",
-        of: &[Kind::Write, Kind::WriteImm, Kind::Read, Kind::Atomic],
-        seen: Seen::Status(Some(WcStatus::RemAccessErr), None),
-        parts: true,
-        why: "the same, unsignaled",
-    },
-    Deviation {
-        rule: "R-AT-04",
-        of: &[Kind::Atomic],
-        seen: Seen::Status(Some(WcStatus::LocLenErr), None),
-        parts: true,
-        why: "the same, unsignaled",
-    },
-    Deviation {
-        rule: "R-LOC-08",
-        of: &[Kind::Receive],
-        seen: Seen::Memory(WcStatus::LocLenErr),
-        parts: true,
-        why: "what fits is placed before it is found that the rest does not",
-    },
-    Deviation {
-        rule: "R-LOC-06",
-        of: &[Kind::Receive],
-        seen: Seen::Memory(WcStatus::LocProtErr),
-        parts: true,
-        why: "what comes before the bad entry is placed",
-    },
-    Deviation {
-        rule: "R-RA-15",
-        of: &[Kind::Receive],
-        seen: status(WcStatus::LocAccessErr, WcStatus::WrFlushErr),
-        parts: false,
-        why: "the receive is taken with the last packet only, which does not come",
-    },
-    Deviation {
-        rule: "R-LOC-15",
-        of: &[Kind::Send, Kind::SendInv],
-        seen: status(WcStatus::LocProtErr, WcStatus::RemInvReqErr),
-        parts: true,
-        why: "packets of a message go out before all of its entries are looked at",
-    },
-    Deviation {
-        rule: "R-LOC-15",
-        of: &[Kind::Send, Kind::SendInv],
-        seen: status(WcStatus::LocProtErr, WcStatus::RemOpErr),
-        parts: true,
-        why: "packets of a message go out before all of its entries are looked at",
-    },
-    Deviation {
-        rule: "R-ORD-06",
-        of: SENDS,
-        seen: Seen::Status(Some(WcStatus::RnrRetryExcErr), None),
-        parts: true,
-        why: "Linux 6.1: with a fenced work request behind it, it is not sent again after an RNR NAK",
-    },
-    Deviation {
+        kernels: NEW,
         rule: "R-LOC-14",
         of: SENDS,
-        seen: Seen::Flushed,
+        with: NONE,
+        seen: Seen::Untold(&[LocProtErr, LocQpOpErr, LocLenErr, MwBindErr]),
+        parts: false,
+        why: "the requester puts the queue pair into ERR before the failed request is completed, \
+              so that it is flushed, too (`rxe_requester`, `flush_send_queue`)",
+    },
+    Deviation {
+        kernels: NEW,
+        rule: "R-LOC-14",
+        of: SENDS,
+        with: NONE,
+        seen: Seen::Untold(&[]),
         parts: true,
-        why: "newer kernels flush what is under way with what fails after it",
+        why: "the same for what is still under way when something behind it fails",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-LOC-06",
+        of: &[Kind::Receive],
+        with: NONE,
+        seen: Seen::Status(LocProtErr, LocQpOpErr),
+        parts: false,
+        why: "one status for whatever is wrong with a receive (`RESPST_ERR_MALFORMED_WQE`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-LOC-08",
+        of: &[Kind::Receive],
+        with: NONE,
+        seen: Seen::Status(LocLenErr, LocQpOpErr),
+        parts: false,
+        why: "that a receive is too short shows while data is copied, as EINVAL (`send_data_in`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-LOC-08",
+        of: &[Kind::Send, Kind::SendInv],
+        with: NONE,
+        seen: Seen::Status(RemInvReqErr, RemOpErr),
+        parts: false,
+        why: "the same, at the sender",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-RA-15",
+        of: &[Kind::Receive],
+        with: NONE,
+        seen: Seen::Status(LocAccessErr, RemAccessErr),
+        parts: false,
+        why: "the receive completes with what the sender is told (`do_class_ac_error`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-RA-15",
+        of: &[Kind::Receive],
+        with: NONE,
+        seen: Seen::Status(LocAccessErr, WrFlushErr),
+        parts: false,
+        why: "of several packets the last one takes the receive, and the first one fails",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-ORD-12",
+        of: &[Kind::Receive],
+        with: NONE,
+        seen: Seen::Late(WrFlushErr),
+        parts: false,
+        why: "posting a receive enters no kernel: one posted in ERR waits until something else \
+              runs the responder",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-INV-14",
+        of: &[Kind::SendInv],
+        with: NONE,
+        seen: Seen::Status(RetryExcErr, Success),
+        parts: true,
+        why: "what could not be invalidated is acknowledged (`RESPST_ERR_INVALIDATE_RKEY`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-MWU-05",
+        of: &[Kind::Write, Kind::WriteImm, Kind::Read, Kind::Atomic],
+        with: Traits::WINDOW,
+        seen: Seen::Status(RemAccessErr, Success),
+        parts: true,
+        why: "the range is compared with that of the region behind the window (`check_rkey`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-MW-19",
+        of: &[Kind::Bind1, Kind::Bind2],
+        with: Traits::RIGHTS,
+        seen: Seen::Status(MwBindErr, Success),
+        parts: true,
+        why: "all rights that a region may have are taken (`RXE_ACCESS_SUPPORTED_MW`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-AT-04",
+        of: &[Kind::Atomic],
+        with: Traits::NOT_EIGHT,
+        seen: Seen::Status(LocLenErr, Success),
+        parts: true,
+        why: "the landing may be longer than 8 bytes (`do_atomic`)",
+    },
+    Deviation {
+        kernels: OLD,
+        rule: "R-LOC-15",
+        of: SOURCES,
+        with: Traits::PARTS,
+        seen: Seen::Status(LocProtErr, RemOpErr),
+        parts: true,
+        why: "packets go out before all entries are looked at, and one of them fails at the peer",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-LOC-04",
+        of: &[Kind::Read, Kind::Atomic],
+        with: NONE,
+        seen: Seen::Behind(LocProtErr),
+        parts: true,
+        why: "that an answer can not be placed shows when it comes, and what is behind has been \
+              sent by then; the software RNIC does one after the other",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-LOC-15",
+        of: &[Kind::Send, Kind::SendInv, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Receive],
+        with: Traits::PARTS,
+        seen: Seen::Placed,
+        parts: true,
+        why: "packets and entries are placed one by one, up to the one that fails; the software \
+              RNIC looks at all of a message first",
     },
 ];
 
-/// Drivers over which programs use no on-demand regions, and why.
-pub const WITHOUT_ON_DEMAND: &[(&str, &str)] = &[(
-    "rxe",
-    "what it writes to an on-demand region does not always come to be in the memory of the \
-     program, and one with an address chosen for work requests can not be accessed (R-ODP-02, \
-     R-REG-12)",
-)];
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_kernel_has_a_table_of_its_own() {
+        let (old, new) = (of("rxe", "6.1.0-50-amd64"), of("rxe", "7.3.4+deb13-amd64"));
+        let only = |table: &[Deviation], kernels| table.iter().any(|of| of.kernels == kernels);
+        assert!(only(&old, OLD) && !only(&old, NEW));
+        assert!(only(&new, NEW) && !only(&new, OLD));
+        assert!(of("mlx5", "7.3").is_empty());
+        for table in [old, new] {
+            let names: HashSet<_> = table.iter().map(Deviation::name).collect();
+            assert_eq!(names.len(), table.len(), "{names:?}");
+        }
+    }
+}

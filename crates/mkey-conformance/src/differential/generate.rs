@@ -1,20 +1,9 @@
 //! Random programs: mostly such as work, with mistakes made on purpose.
 
+use super::offer::Offer;
 use super::program::*;
 use fastrand::Rng;
 use mkey_core::rights::Rights;
-
-/// What the devices at hand have in common; programs use no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// On-demand regions.
-    pub on_demand: bool,
-}
-
-impl Offer {
-    /// Everything.
-    pub const ALL: Self = Self { on_demand: true };
-}
 
 /// The program with this number.
 pub fn program(seed: u64, offer: Offer) -> Program {
@@ -25,10 +14,13 @@ pub fn program(seed: u64, offer: Offer) -> Program {
         windows: Default::default(),
         receives: [0; 2],
         broken: false,
+        walks: false,
+        states: [State::Rts; 2],
     };
     let steps = generator.rng.usize(4..16);
     let mut program = Program { steps: generator.prelude() };
-    while program.steps.len() < steps + 6 {
+    let all = program.steps.len() + steps;
+    while program.steps.len() < all {
         let step = generator.step();
         generator.note(&step);
         program.steps.push(step);
@@ -47,14 +39,25 @@ struct Region {
     length: u64,
     rights: Rights,
     apart: bool,
+    /// How far its first byte is behind a multiple of 8.
+    odd: u64,
 }
 
 /// What it remembers of a window.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     type2: bool,
-    /// By which end, how long, with which rights.
-    bound: Option<(End, u64, Rights)>,
+    bound: Option<Bound>,
+}
+
+/// What a window is bound to.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    by: End,
+    length: u64,
+    rights: Rights,
+    /// As for regions.
+    odd: u64,
 }
 
 struct Generator {
@@ -65,10 +68,14 @@ struct Generator {
     receives: [usize; 2],
     /// A mistake was made by which the queue pairs may have failed.
     broken: bool,
+    /// The last step changed a state.
+    walks: bool,
+    /// The states that the queue pairs are in if all has worked.
+    states: [State; 2],
 }
 
 impl Generator {
-    /// What most programs need: regions of both ends, a window of each type.
+    /// What most programs need: regions of both ends, a window of each type, receives.
     fn prelude(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         for region in [0, 4] {
@@ -79,8 +86,20 @@ impl Generator {
         }
         steps.push(Step::Allocate { window: 0, type2: true, apart: false });
         steps.push(Step::Allocate { window: 1, type2: false, apart: false });
+        for at in [End::A, End::B] {
+            steps.push(Step::Receive { at, chain: self.receives(at) });
+        }
         for step in &steps {
             self.note(step);
+        }
+        if self.rng.bool() {
+            let from = self.end();
+            let op = Op::Bind(Bind { window: 0, wrong_type: false, ..self.bind(from) });
+            let data = Data::Entries(Vec::new());
+            let chain = vec![Request { op, data, signaled: true, fence: false }];
+            let step = Step::Post { from, chain };
+            self.note(&step);
+            steps.push(step);
         }
         steps
     }
@@ -105,18 +124,22 @@ impl Generator {
     }
 
     fn step(&mut self) -> Step {
-        if self.broken && self.chance(80) {
+        // Changes of state come in a row, so that states are met which Connect leaves at once.
+        if self.walks && self.chance(60) {
+            return self.modify();
+        }
+        self.walks = false;
+        // Once in a while also where nothing may come of it.
+        if self.broken && self.chance(75) {
             return Step::Connect;
         }
         match self.rng.u8(..100) {
-            // Once in a while also where nothing may come of it.
-            23..38 if self.broken && self.chance(90) => Step::Connect,
             0..10 => self.register(),
-            10..11 => {
+            10..12 if self.offer.contains(Offer::REREG) => {
                 let rights = if self.slip() { Rights::REMOTE_WRITE } else { self.rights() };
-                Step::Reregister { region: self.some_region(), rights }
+                Step::Reregister { region: self.some_region(true), rights }
             }
-            11..16 => Step::Deregister { region: self.some_region() },
+            10..16 => Step::Deregister { region: self.some_region(true) },
             16..20 => Step::Allocate {
                 window: self.rng.u8(..WINDOWS as u8),
                 type2: self.rng.bool(),
@@ -133,13 +156,21 @@ impl Generator {
         }
     }
 
-    /// A slot, whatever is in it.
-    fn some_region(&mut self) -> u8 {
+    /// A slot, mostly one whose region is there or is not, as is asked.
+    fn some_region(&mut self, there: bool) -> u8 {
         // Not those of the prelude: without them little is left that works.
         if self.chance(5) {
             return self.rng.u8(..REGIONS as u8);
         }
-        self.pick(&[1, 2, 3, 5, 6, 7]).unwrap_or(1)
+        let fits = |slot: &u8| {
+            let region = self.regions.get(usize::from(*slot)).copied().flatten();
+            !slot.is_multiple_of(4) && region.is_some() == there
+        };
+        let fits: Vec<_> = (0..REGIONS as u8).filter(fits).collect();
+        match self.pick(&fits).filter(|_| self.chance(90)) {
+            Some(slot) => slot,
+            None => self.pick(&[1, 2, 3, 5, 6, 7]).unwrap_or(1),
+        }
     }
 
     fn rights(&mut self) -> Rights {
@@ -153,7 +184,7 @@ impl Generator {
         ] {
             rights.set(right, self.chance(70));
         }
-        if self.offer.on_demand && self.chance(15) {
+        if self.offer.contains(Offer::ON_DEMAND) && self.chance(15) {
             rights |= Rights::ON_DEMAND;
         }
         if self.slip() {
@@ -163,7 +194,7 @@ impl Generator {
     }
 
     fn register(&mut self) -> Step {
-        let region = self.some_region();
+        let region = self.some_region(false);
         let half = if usize::from(region) < REGIONS / 2 { 0 } else { HALF };
         let (mut offset, mut length) = (half + self.rng.u64(..HALF / 2), self.rng.u64(1..HALF / 2));
         if self.chance(30) {
@@ -239,7 +270,7 @@ impl Generator {
         let count = self.rng.usize(1..4);
         (0..count)
             .map(|_| {
-                let length = if self.chance(80) { MESSAGE } else { self.length() };
+                let length = if self.chance(90) { MESSAGE } else { self.length() };
                 self.entries(at, length, Rights::LOCAL_WRITE)
             })
             .collect()
@@ -249,36 +280,62 @@ impl Generator {
         self.pick(&LENGTHS).unwrap_or(1)
     }
 
-    /// Memory of `of`, by a region's key or a window's.
-    fn target(&mut self, of: End, length: u64, rights: Rights) -> Target {
+    /// Memory of `of`, by a region's key or a window's, and how odd its first byte is.
+    fn owner(&mut self, of: End, length: u64, rights: Rights) -> (Owner, u64, u64) {
+        let fits = |bound: &Bound| {
+            bound.by == of && bound.length >= length && bound.rights.contains(rights)
+        };
         let windows = self.windows.iter().enumerate().filter_map(|(slot, window)| {
-            let (end, bytes, granted) = window.as_ref()?.bound?;
-            (end == of && bytes >= length && granted.contains(rights)).then_some((slot, bytes))
+            let bound = window.as_ref()?.bound.filter(fits)?;
+            Some((Owner::Window(slot as u8), bound.length, bound.odd))
         });
         let windows: Vec<_> = windows.collect();
-        let (owner, room) = match self.pick(&windows).filter(|_| self.chance(60)) {
-            Some((slot, bytes)) => (Owner::Window(slot as u8), bytes),
-            None if self.slip() => (Owner::Window(self.rng.u8(..WINDOWS as u8)), 64),
+        match self.pick(&windows).filter(|_| self.chance(60)) {
+            Some(window) => window,
+            None if self.slip() => (Owner::Window(self.rng.u8(..WINDOWS as u8)), 64, 0),
             None => {
                 let slot = self.region(of, length, rights);
                 let region = self.regions.get(usize::from(slot)).copied().flatten();
-                (Owner::Region(slot), region.map_or(0, |region| region.length))
+                let (room, odd) = region.map_or((0, 0), |region| (region.length, region.odd));
+                (Owner::Region(slot), room, odd)
             }
-        };
+        }
+    }
+
+    fn target(&mut self, of: End, length: u64, rights: Rights) -> Target {
+        let (owner, room, _) = self.owner(of, length, rights);
         Target { owner, key: self.key(), at: self.place(length, room) }
+    }
+
+    /// Eight bytes for an atomic.
+    fn word(&mut self, of: End) -> Target {
+        let (owner, room, odd) = self.owner(of, 8, Rights::REMOTE_ATOMIC);
+        let (mut at, first) = (self.place(8, room), (8 - odd as i64) % 8);
+        if (0..=room as i64 - 8).contains(&at) && !self.slip() {
+            at = if at < first { first } else { at - (at - first) % 8 };
+        }
+        Target { owner, key: self.key(), at }
     }
 
     fn post(&mut self) -> Step {
         let from = self.end();
         let many = if self.chance(75) { 1 } else { self.rng.usize(2..5) };
         let mut chain: Vec<Request> = Vec::new();
-        let mut must_wait = false;
+        let (mut must_wait, mut sent, mut fenced) = (false, false, false);
+        let behind = self.offer.contains(Offer::BEHIND);
         for _ in 0..many {
             let mut request = self.request(from);
+            let reads = matches!(request.op, Op::Read(_) | Op::FetchAdd(..) | Op::CompareSwap(..));
+            let binds = matches!(request.op, Op::Bind(_));
+            let local = binds || matches!(request.op, Op::LocalInv(..));
+            if !behind && (reads && fenced || binds && sent) {
+                break;
+            }
             // What runs while a READ or a change of keys is under way may meet either side of it.
-            let changes = matches!(request.op, Op::Bind(_) | Op::LocalInv(..));
-            request.fence = must_wait || changes || self.chance(10);
+            request.fence = (must_wait || local || self.chance(10)) && (behind || !reads);
             must_wait |= !matches!(request.op, Op::Send | Op::SendImm(_) | Op::Write(_));
+            sent |= !local;
+            fenced |= request.fence;
             chain.push(request);
         }
         Step::Post { from, chain }
@@ -291,12 +348,11 @@ impl Generator {
         let sends = waiting > 0 || self.slip();
         let length = self.length();
         let op = match self.rng.u8(..100) {
-            0..20 if sends => Op::Send,
-            20..25 if sends => Op::SendImm(self.rng.u32(..)),
-            25..30 if sends && (self.has_bound(peer) || self.slip()) => {
-                Op::SendInv(self.invalid(peer), self.key())
-            }
-            30..37 if sends => {
+            0..12 if sends && self.has_bound(peer) => Op::SendInv(self.invalid(peer), self.key()),
+            0..24 if sends => Op::Send,
+            24..29 if sends => Op::SendImm(self.rng.u32(..)),
+            29..30 if sends && self.slip() => Op::SendInv(self.invalid(peer), self.key()),
+            30..38 if sends => {
                 Op::WriteImm(self.target(peer, length.into(), Rights::REMOTE_WRITE), 7)
             }
             ..55 => Op::Write(self.target(peer, length.into(), Rights::REMOTE_WRITE)),
@@ -329,15 +385,6 @@ impl Generator {
             _ => Data::Entries(self.entries(from, length, Rights::empty())),
         };
         Request { op, data, signaled: self.chance(70), fence: false }
-    }
-
-    /// Eight bytes for an atomic.
-    fn word(&mut self, of: End) -> Target {
-        let mut target = self.target(of, 8, Rights::REMOTE_ATOMIC);
-        if target.at > 0 && !self.slip() {
-            target.at &= !7;
-        }
-        target
     }
 
     fn bind(&mut self, by: End) -> Bind {
@@ -393,7 +440,7 @@ impl Generator {
     /// The windows of type 2 that `by` has bound.
     fn bound(&self, by: End) -> Vec<u8> {
         let bound =
-            |window: &Window| window.type2 && window.bound.is_some_and(|(end, ..)| end == by);
+            |window: &Window| window.type2 && window.bound.is_some_and(|bound| bound.by == by);
         let slots = self.windows.iter().enumerate();
         let slots = slots.filter(|(_, window)| window.as_ref().is_some_and(bound));
         slots.map(|(slot, _)| slot as u8).collect()
@@ -404,8 +451,18 @@ impl Generator {
     }
 
     fn modify(&mut self) -> Step {
-        let to = self.pick(&[State::Reset, State::Init, State::Rtr, State::Rts, State::Err]);
-        let without = self.chance(30).then(|| {
+        (self.broken, self.walks) = (true, true);
+        let at = self.end();
+        let next: &[State] = match self.states.get(at.index()).copied().unwrap_or(State::Rts) {
+            State::Reset => &[State::Init],
+            State::Init => &[State::Rtr, State::Err],
+            State::Rtr => &[State::Rts],
+            State::Rts => &[State::Rts, State::Reset, State::Err],
+            State::Err => &[State::Reset],
+        };
+        let any = &[State::Reset, State::Init, State::Rtr, State::Rts, State::Err];
+        let to = if self.chance(65) { self.pick(next) } else { self.pick(any) };
+        let without = self.chance(15).then(|| {
             self.pick(&[
                 Attribute::Port,
                 Attribute::Rights,
@@ -416,18 +473,18 @@ impl Generator {
                 Attribute::Timeout,
             ])
         });
-        self.broken = true;
-        Step::Modify { at: self.end(), to: to.unwrap_or(State::Err), without: without.flatten() }
+        Step::Modify { at, to: to.unwrap_or(State::Err), without: without.flatten() }
     }
 
     /// Remembers what a step does if it works.
     fn note(&mut self, step: &Step) {
         match step {
             Step::Register(register) => {
-                let Register { length, rights, apart, .. } = *register;
+                let Register { length, rights, apart, offset, iova, .. } = *register;
+                let odd = iova.unwrap_or(offset) % 8;
                 if let Some(slot) = self.regions.get_mut(usize::from(register.region)) {
-                    *slot =
-                        (length > 0 && length < HALF).then_some(Region { length, rights, apart });
+                    let region = Region { length, rights, apart, odd };
+                    *slot = (length > 0 && length < HALF).then_some(region);
                 }
             }
             Step::Deregister { region } => {
@@ -456,18 +513,26 @@ impl Generator {
                 }
             }
             Step::Connect => {
-                self.receives = [0; 2];
+                (self.receives, self.states) = ([0; 2], [State::Rts; 2]);
                 self.broken = false;
             }
-            Step::Reregister { .. } | Step::Modify { .. } => {}
+            Step::Modify { at, to, .. } => {
+                if let Some(state) = self.states.get_mut(at.index()) {
+                    *state = *to;
+                }
+            }
+            Step::Reregister { .. } => {}
         }
     }
 
     fn note_request(&mut self, from: End, op: &Op) {
         let (slot, bound) = match op {
             Op::Bind(bind) => {
-                let bound = (bind.length > 0).then_some((from, bind.length, bind.rights));
-                (usize::from(bind.window), bound)
+                let region = self.regions.get(usize::from(bind.region)).copied().flatten();
+                let odd = region.map_or(0, |region| region.odd).wrapping_add_signed(bind.at) % 8;
+                let Bind { length, rights, .. } = *bind;
+                let bound = Bound { by: from, length, rights, odd };
+                (usize::from(bind.window), (length > 0).then_some(bound))
             }
             Op::LocalInv(Owner::Window(slot), _) | Op::SendInv(Owner::Window(slot), _) => {
                 (usize::from(*slot), None)
@@ -494,8 +559,8 @@ mod tests {
     fn the_same_seed_makes_the_same_program_and_all_operations_occur() {
         let mut kinds = HashSet::new();
         for seed in 0..300 {
-            let program = super::program(seed, Offer::ALL);
-            assert_eq!(program, super::program(seed, Offer::ALL));
+            let program = super::program(seed, Offer::all());
+            assert_eq!(program, super::program(seed, Offer::all()));
             for step in &program.steps {
                 kinds.extend(step.kind());
                 if let Step::Post { chain, .. } = step {

@@ -1,35 +1,25 @@
 //! Runs a program on a device.
-//!
-//! After each step all that it began is waited for, by polling: work requests complete, a queue
-//! pair that has to fail fails, what was posted to one that failed is flushed. What a device does
-//! not do it is not waited for long; then the trace shows that it did not come.
 
+use super::offer::Offer;
 use super::program::*;
-use super::trace::{Answer, Detail, Done, Outcome, Trace};
+use super::trace::{Answer, Done, Outcome, Trace};
+use super::traits::{MTU, Traits};
 use crate::fixture::Subject;
 use crate::memory::Memory;
 use mkey_core::address::{HostAddr, IoAddr};
-use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
+use mkey_core::data_plane::{DataPlane, QueuePair};
 use mkey_core::device::*;
 use mkey_core::error::{Error, Result};
 use mkey_core::key::{Key as Bits, Lkey, Rkey};
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::{WcOpcode, WcStatus};
-use mkey_core::work::{
-    BindMw, Completion, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
-};
+use mkey_core::work::{BindMw, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a work request may take, in the device's own time.
-const LONG: Duration = Duration::from_secs(2);
-/// How long that may take which not all devices do.
-const SHORT: Duration = Duration::from_millis(20);
-/// How far time goes on between two looks.
-const STEP: Duration = Duration::from_micros(200);
-/// Looks before time is let go on: a device on another processor needs none.
-const LOOKS: u32 = 50;
+/// How long an answer may take, as the attribute has it: 67 ms. A machine that is busy with other
+/// things, too, does not answer in much less.
+const TIMEOUT: u8 = 14;
 /// An index that nothing has: tables hand out others.
 const NOTHING: u32 = 0x00fe_dcba;
 /// Makes words of the memory that differ in all bytes.
@@ -40,6 +30,8 @@ pub struct Machine<'s, S: Subject> {
     subject: &'s S,
     device: std::sync::Arc<S::Device>,
     memory: Memory,
+    /// What is done on it.
+    pub(super) offer: Offer,
 }
 
 impl<'s, S: Subject> Machine<'s, S> {
@@ -50,7 +42,8 @@ impl<'s, S: Subject> Machine<'s, S> {
         let memory = Memory::filled(pages);
         memory.make_read_only(READ_ONLY as usize..HOLE as usize);
         memory.unmap(HOLE as usize..HOLE as usize + 4096);
-        Self { subject, device, memory }
+        let offer = Offer::of(device.capabilities());
+        Self { subject, device, memory, offer }
     }
 
     /// The device.
@@ -58,13 +51,14 @@ impl<'s, S: Subject> Machine<'s, S> {
         &self.device
     }
 
-    /// Runs a program. Nothing of it is left on the device.
+    /// Runs a program. Nothing of it is left on the device. What does not come is waited for
+    /// `patience` times as long as most things need.
     ///
     /// # Errors
     /// What could not be set up for it.
-    pub fn run(&self, program: &Program) -> Result<Trace> {
+    pub fn run(&self, program: &Program, patience: u32) -> Result<Trace> {
         self.memory.fill(0..READ_ONLY as usize, |at| (at as u64 + 1).wrapping_mul(SPREAD));
-        let mut run = Run::new(self)?;
+        let mut run = Run::new(self, patience)?;
         let mut trace = Trace::new();
         for step in &program.steps {
             trace.push(run.step(step));
@@ -85,60 +79,66 @@ struct Region {
 
 /// What a slot for a window has or had.
 #[derive(Clone, Copy)]
-struct Window {
+pub(super) struct Window {
     info: MwInfo,
     type2: bool,
     /// Its present key, as far as the device has said that binding succeeded.
-    key: Bits,
+    pub(super) key: Bits,
     /// The key before.
-    before: Bits,
+    pub(super) before: Bits,
     /// Where what it was bound to begins.
-    base: u64,
-    bound: bool,
-    live: bool,
+    pub(super) base: u64,
+    pub(super) bound: bool,
+    pub(super) live: bool,
 }
 
 /// A posted work request.
 #[derive(Clone, Copy)]
-struct Posted {
-    wr: u64,
-    kind: Kind,
+pub(super) struct Posted {
+    pub(super) wr: u64,
+    pub(super) kind: Kind,
+    pub(super) traits: Traits,
     /// Takes a receive of the peer.
-    takes: bool,
+    pub(super) takes: bool,
     /// The window that it binds, the key that it gets and where that begins.
-    binds: Option<(usize, Bits, u64)>,
+    pub(super) binds: Option<(usize, Bits, u64)>,
+    /// Of a bind, whether it names a window of its type and a region.
+    names: bool,
 }
 
-struct Half<D: DataPlane> {
+pub(super) struct Half<D: DataPlane> {
     qp: QpInfo,
     data: D::Qp,
-    cqs: [(CqHandle, D::Cq); 2],
-    sent: VecDeque<Posted>,
-    received: VecDeque<u64>,
+    pub(super) cqs: [(CqHandle, D::Cq); 2],
+    pub(super) sent: VecDeque<Posted>,
+    pub(super) received: VecDeque<(u64, Traits)>,
     /// Receives that the peer's successful work has to have taken.
-    owed: i64,
+    pub(super) owed: i64,
     /// It has to be in ERR.
-    fails: bool,
-    /// Something unsignaled is under way, whose end nothing tells.
-    cut: bool,
+    pub(super) fails: bool,
+    /// Something unsignaled is under way, whose end nothing tells unless it fails.
+    pub(super) cut: Option<Posted>,
+    /// So many receives were waited for in vain.
+    pub(super) given_up: usize,
 }
 
-struct Run<'m, S: Subject> {
+pub(super) struct Run<'m, S: Subject> {
     machine: &'m Machine<'m, S>,
+    pub(super) patience: u32,
     pds: [PdHandle; 2],
-    halves: [Half<S::Device>; 2],
+    pub(super) halves: [Half<S::Device>; 2],
     regions: [Option<Region>; REGIONS],
-    windows: [Option<Window>; WINDOWS],
+    pub(super) windows: [Option<Window>; WINDOWS],
     /// The keys that the slots' former regions had.
     stale: [Bits; REGIONS],
     /// Regions and windows that were displaced from their slots.
     displaced: (Vec<MrHandle>, Vec<MwHandle>),
     next: u64,
-    done: [Vec<Done>; 4],
+    pub(super) done: [Vec<Done>; 4],
 }
 
 impl<'m, S: Subject> Run<'m, S> {
-    fn new(machine: &'m Machine<'m, S>) -> Result<Self> {
+    fn new(machine: &'m Machine<'m, S>, patience: u32) -> Result<Self> {
         let device = machine.device();
         let pds = [device.alloc_pd()?, device.alloc_pd()?];
         let half = || {
@@ -157,15 +157,16 @@ impl<'m, S: Subject> Run<'m, S> {
             let qp = device.create_qp(pds[0], &init)?;
             let data = device.qp(qp.handle)?;
             let (sent, received) = (VecDeque::new(), VecDeque::new());
-            let (owed, fails, cut) = (0, false, false);
-            Ok::<_, Error>(Half { qp, data, cqs, sent, received, owed, fails, cut })
+            let (owed, fails, cut, given_up) = (0, false, None, 0);
+            Ok::<_, Error>(Half { qp, data, cqs, sent, received, owed, fails, cut, given_up })
         };
         let halves = [half()?, half()?];
         let (regions, windows, stale) = Default::default();
         let displaced = Default::default();
         let done = Default::default();
+        let next = 1;
         let mut run =
-            Self { machine, pds, halves, regions, windows, stale, displaced, next: 1, done };
+            Self { machine, patience, pds, halves, regions, windows, stale, displaced, next, done };
         run.connect();
         Ok(run)
     }
@@ -174,12 +175,17 @@ impl<'m, S: Subject> Run<'m, S> {
         self.machine.device()
     }
 
-    fn half(&self, end: End) -> &Half<S::Device> {
+    pub(super) fn half(&self, end: End) -> &Half<S::Device> {
         &self.halves[end.index()]
     }
 
-    fn half_mut(&mut self, end: End) -> &mut Half<S::Device> {
+    pub(super) fn half_mut(&mut self, end: End) -> &mut Half<S::Device> {
         &mut self.halves[end.index()]
+    }
+
+    /// Lets time go on.
+    pub(super) fn pass(&self, time: Duration) {
+        self.machine.subject.pass(self.device(), time);
     }
 
     fn pd(&self, apart: bool) -> PdHandle {
@@ -206,7 +212,8 @@ impl<'m, S: Subject> Run<'m, S> {
                 for end in [End::A, End::B] {
                     self.modify(end, State::Reset, None);
                 }
-                Answer { kind: Kind::Connect, errno: self.connect(), posted: 0 }
+                let errno = self.connect();
+                Answer { kind: Kind::Connect, traits: Traits::empty(), errno, posted: 0 }
             }
         };
         self.settle();
@@ -330,8 +337,7 @@ impl<'m, S: Subject> Run<'m, S> {
         RemoteAddr { address, rkey: Rkey(self.rkey(target.owner, target.key)) }
     }
 
-    /// The key of what is to be invalidated. A window that is not bound is not named: some kernels
-    /// follow a null pointer then (R-INV-06).
+    /// The key of what is to be invalidated.
     fn invalidating(&mut self, owner: Owner, key: Key) -> Bits {
         let named = self.rkey(owner, key);
         if let Owner::Window(slot) = owner
@@ -341,7 +347,7 @@ impl<'m, S: Subject> Run<'m, S> {
             if named == window.key {
                 window.bound = false;
             }
-            if !bound && window.type2 {
+            if !bound && window.type2 && !self.machine.offer.contains(Offer::UNBOUND) {
                 return changed(named, named, Key::Unknown);
             }
         }
@@ -351,7 +357,8 @@ impl<'m, S: Subject> Run<'m, S> {
     fn op(&mut self, op: &Op) -> (SendOp<'static>, Posted) {
         let wr = self.next;
         self.next += 1;
-        let mut posted = Posted { wr, kind: op.kind(true), takes: false, binds: None };
+        let (kind, traits) = (op.kind(true), Traits::empty());
+        let mut posted = Posted { wr, kind, traits, takes: false, binds: None, names: true };
         let op = match op {
             Op::Send => SendOp::Send,
             Op::SendImm(imm) => SendOp::SendImm(*imm),
@@ -368,6 +375,7 @@ impl<'m, S: Subject> Run<'m, S> {
             }
             Op::LocalInv(owner, key) => SendOp::LocalInv(self.invalidating(*owner, *key)),
             Op::Bind(bind) => {
+                posted.names = self.names(bind);
                 let (type2, bind, slot) = self.bind(bind);
                 posted.kind = if type2 { Kind::Bind2 } else { Kind::Bind1 };
                 let key = if type2 {
@@ -375,7 +383,8 @@ impl<'m, S: Subject> Run<'m, S> {
                 } else {
                     bind.mw.0.next()
                 };
-                posted.binds = Some((slot, key, bind.address.0));
+                let zero_based = type2 && bind.rights.contains(Rights::ZERO_BASED);
+                posted.binds = Some((slot, key, if zero_based { 0 } else { bind.address.0 }));
                 if type2 { SendOp::BindMw(bind) } else { SendOp::BindMw1(bind) }
             }
         };
@@ -403,26 +412,35 @@ impl<'m, S: Subject> Run<'m, S> {
         (type2, bind_mw, usize::from(bind.window))
     }
 
+    /// Whether a bind names a window of its type and a region, whatever the variant of the
+    /// window's key.
+    fn names(&self, bind: &Bind) -> bool {
+        let window = self.window(bind.window).is_some_and(|window| window.live);
+        let region = self.region(bind.region).is_some_and(|region| region.live);
+        let no_key = matches!(bind.key, Key::Zero | Key::Unknown);
+        window && region && !bind.wrong_type && !no_key && bind.region_key == Key::Current
+    }
+
     // Work.
 
     fn post(&mut self, from: End, chain: &[Request]) -> Answer {
         let inline: Vec<u8> = (0..MESSAGE).map(|at| (at % 253) as u8).collect();
-        let named: Vec<_> = chain
-            .iter()
-            .map(|request| {
-                let sges: Vec<_> = match &request.data {
-                    Data::Entries(entries) => entries.iter().map(|entry| self.sge(entry)).collect(),
-                    Data::Inline(_) => Vec::new(),
-                };
-                (self.op(&request.op), sges)
-            })
-            .collect();
         let count = chain.len();
+        let name = |(at, request): (usize, &Request)| {
+            let sges: Vec<_> = match &request.data {
+                Data::Entries(entries) => entries.iter().map(|entry| self.sge(entry)).collect(),
+                Data::Inline(_) => Vec::new(),
+            };
+            let (op, mut posted) = self.op(&request.op);
+            posted.traits = Traits::of(request, &op, &sges, posted.names);
+            posted.traits.set(Traits::UNSIGNALED, !request.signaled && at + 1 < count);
+            ((op, posted), sges)
+        };
+        let named: Vec<_> = chain.iter().enumerate().map(name).collect();
         let wrs: Vec<_> = chain
             .iter()
             .zip(&named)
-            .enumerate()
-            .map(|(at, (request, ((op, posted), sges)))| {
+            .map(|(request, ((op, posted), sges))| {
                 let payload = match &request.data {
                     Data::Entries(_) => Payload::Sges(sges),
                     Data::Inline(length) => {
@@ -430,19 +448,18 @@ impl<'m, S: Subject> Run<'m, S> {
                     }
                 };
                 let mut flags = SendFlags::empty();
-                flags.set(SendFlags::SIGNALED, request.signaled || at + 1 == count);
+                flags.set(SendFlags::SIGNALED, !posted.traits.contains(Traits::UNSIGNALED));
                 flags.set(SendFlags::FENCE, request.fence);
                 SendWr { wr_id: posted.wr, op: *op, payload, flags, dest: None, srq: None }
             })
             .collect();
-        let first = named.first().map_or(Kind::Send, |((_, posted), _)| posted.kind);
-        let (posted, errno, kind) = match self.half(from).data.post_send(&wrs) {
-            Ok(()) => (count, 0, first),
-            Err(refused) => {
-                let kind = named.get(refused.posted).map_or(first, |((_, posted), _)| posted.kind);
-                (refused.posted, refused.error.errno(), kind)
-            }
+        let (posted, errno) = match self.half(from).data.post_send(&wrs) {
+            Ok(()) => (count, 0),
+            Err(refused) => (refused.posted, refused.error.errno()),
         };
+        // The request that was refused, or else the first.
+        let told = named.get(if errno == 0 { 0 } else { posted }).map(|((_, posted), _)| posted);
+        let (kind, traits) = told.map_or_else(Default::default, |told| (told.kind, told.traits));
         for ((_, request), _) in named.iter().take(posted) {
             self.half_mut(from).sent.push_back(*request);
         }
@@ -452,10 +469,10 @@ impl<'m, S: Subject> Run<'m, S> {
             && let Some(request) = chain.get(posted.wrapping_sub(1))
             && !request.signaled
         {
-            self.half_mut(from).sent.pop_back();
-            self.half_mut(from).cut = true;
+            let half = self.half_mut(from);
+            half.cut = half.sent.pop_back();
         }
-        Answer { kind, errno, posted }
+        Answer { kind, traits, errno, posted }
     }
 
     fn receive(&mut self, at: End, chain: &[Vec<Entry>]) -> Answer {
@@ -471,9 +488,14 @@ impl<'m, S: Subject> Run<'m, S> {
             Ok(()) => (chain.len(), 0),
             Err(refused) => (refused.posted, refused.error.errno()),
         };
-        let received = &mut self.half_mut(at).received;
-        received.extend((first..).take(posted));
-        Answer { kind: Kind::Receive, errno, posted }
+        let traits = |sges: &Vec<Sge>| {
+            let bytes: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
+            let parts = sges.len() > 1 || bytes > MTU.into();
+            if parts { Traits::PARTS } else { Traits::empty() }
+        };
+        let received = (first..).zip(sges.iter().map(traits)).take(posted);
+        self.half_mut(at).received.extend(received);
+        Answer { kind: Kind::Receive, traits: Traits::empty(), errno, posted }
     }
 
     // States.
@@ -496,7 +518,7 @@ impl<'m, S: Subject> Run<'m, S> {
             },
             State::Rtr => QpModify {
                 state: Some(QpState::Rtr),
-                path_mtu: Some(1024),
+                path_mtu: Some(MTU),
                 dest_qp_num: Some(dest),
                 rq_psn: unless(Attribute::RqPsn).then_some(0x00ab_cdef),
                 ah: unless(Attribute::Path).then_some(ah),
@@ -507,8 +529,8 @@ impl<'m, S: Subject> Run<'m, S> {
             State::Rts => QpModify {
                 state: Some(QpState::Rts),
                 sq_psn: unless(Attribute::SqPsn).then_some(0x00ab_cdef),
-                timeout: unless(Attribute::Timeout).then_some(13),
-                retry_cnt: Some(1),
+                timeout: unless(Attribute::Timeout).then_some(TIMEOUT),
+                retry_cnt: Some(2),
                 rnr_retry: Some(1),
                 max_rd_atomic: Some(4),
                 ..plain
@@ -520,7 +542,7 @@ impl<'m, S: Subject> Run<'m, S> {
             // What was posted and what has completed is gone.
             self.take_completions();
             let half = self.half_mut(at);
-            (half.owed, half.fails, half.cut) = (0, false, false);
+            (half.owed, half.fails, half.cut) = (0, false, None);
             half.sent.clear();
             half.received.clear();
         }
@@ -539,147 +561,9 @@ impl<'m, S: Subject> Run<'m, S> {
         errno
     }
 
-    fn state(&self, of: End) -> QpState {
+    pub(super) fn state(&self, of: End) -> QpState {
         let attributes = self.device().query_qp(self.half(of).qp.handle);
         attributes.map_or(QpState::Sqe, |attributes| attributes.state)
-    }
-
-    // Waiting.
-
-    /// Waits for all that was begun.
-    fn settle(&mut self) {
-        let (mut waited, mut looks) = (Duration::ZERO, 0);
-        let mut idle_since = Duration::ZERO;
-        loop {
-            if self.take_completions() {
-                idle_since = waited;
-                looks = 0;
-            }
-            let (busy, may_be_busy) = self.unsettled();
-            let enough = if busy { LONG } else { SHORT };
-            if !busy && !may_be_busy || waited - idle_since >= enough {
-                break;
-            }
-            looks += 1;
-            if looks > LOOKS {
-                self.machine.subject.pass(self.device(), STEP);
-                waited += STEP;
-            } else {
-                std::thread::yield_now();
-            }
-        }
-        for half in &mut self.halves {
-            (half.owed, half.fails, half.cut) = (0, false, false);
-        }
-    }
-
-    /// Whether something is not done that has to be, and whether something is not that most
-    /// devices do.
-    fn unsettled(&self) -> (bool, bool) {
-        let busy = self.halves.iter().any(|half| !half.sent.is_empty());
-        let may = [End::A, End::B].into_iter().any(|end| {
-            let half = self.half(end);
-            let waits = half.owed > 0 || half.fails || half.cut || !half.received.is_empty();
-            waits && {
-                let failed = self.state(end) == QpState::Err;
-                half.owed > 0
-                    || half.cut
-                    || half.fails && !failed
-                    || failed && !half.received.is_empty()
-            }
-        });
-        (busy, may)
-    }
-
-    /// Polls both queues of both ends; whether something came.
-    fn take_completions(&mut self) -> bool {
-        let mut any = false;
-        for end in [End::A, End::B] {
-            for queue in 0..2 {
-                loop {
-                    let mut taken = [Completion::BLANK; 16];
-                    let polled = self.half(end).cqs[queue].1.poll(&mut taken).unwrap_or(0);
-                    for completion in taken.iter().take(polled) {
-                        any = true;
-                        if queue == 0 {
-                            self.take_sent(end, completion);
-                        } else {
-                            self.take_received(end, completion);
-                        }
-                    }
-                    if polled == 0 {
-                        break;
-                    }
-                }
-            }
-        }
-        any
-    }
-
-    fn take_sent(&mut self, end: End, completion: &Completion) {
-        let ok = completion.status == WcStatus::Success;
-        let mut kind = Kind::Send;
-        // One completion stands for all before it (R-ORD-05).
-        while let Some(posted) = self.half_mut(end).sent.pop_front() {
-            let last = posted.wr == completion.wr_id;
-            if ok || !last {
-                self.succeeded(end, &posted);
-            }
-            if last {
-                kind = posted.kind;
-                break;
-            }
-        }
-        self.half_mut(end).fails |= !ok;
-        let remote = [WcStatus::RemAccessErr, WcStatus::RemInvReqErr, WcStatus::RemOpErr];
-        self.half_mut(end.peer()).fails |= remote.contains(&completion.status);
-        let reads = [WcOpcode::RdmaRead, WcOpcode::FetchAdd, WcOpcode::CompSwap];
-        let counts = reads.contains(&completion.opcode);
-        self.tell(end.index(), kind, completion, counts, None);
-    }
-
-    fn succeeded(&mut self, end: End, posted: &Posted) {
-        if let Some((slot, key, base)) = posted.binds
-            && let Some(Some(window)) = self.windows.get_mut(slot)
-            && window.live
-        {
-            (window.before, window.key) = (window.key, key);
-            (window.base, window.bound) = (base, true);
-        }
-        if posted.takes {
-            let peer = self.half_mut(end.peer());
-            peer.owed += 1;
-        }
-    }
-
-    fn take_received(&mut self, end: End, completion: &Completion) {
-        let ok = completion.status == WcStatus::Success;
-        let half = self.half_mut(end);
-        half.received.retain(|wr| *wr != completion.wr_id);
-        half.owed -= i64::from(ok);
-        half.fails |= !ok;
-        let named = |key: Rkey| self.windows.iter().flatten().any(|window| window.key == key.0);
-        let invalidated = completion.invalidated.map(named);
-        self.tell(2 + end.index(), Kind::Receive, completion, true, invalidated);
-    }
-
-    fn tell(
-        &mut self,
-        queue: usize,
-        kind: Kind,
-        completion: &Completion,
-        counts: bool,
-        invalidated: Option<bool>,
-    ) {
-        let Completion { wr_id: wr, status, opcode, byte_len, .. } = *completion;
-        // Of a send none is defined.
-        let imm = completion.imm.filter(|_| kind == Kind::Receive);
-        let byte_len = counts.then_some(byte_len);
-        let detail = Detail { opcode, byte_len, imm, invalidated };
-        let detail = (status == WcStatus::Success).then_some(detail);
-        if let Some(queue) = self.done.get_mut(queue) {
-            queue.push(Done { wr, kind, status, detail });
-        }
     }
 
     // Results.
@@ -720,7 +604,7 @@ impl<'m, S: Subject> Run<'m, S> {
         for pd in self.pds {
             freed(device.dealloc_pd(pd));
         }
-        let answer = Answer { kind: Kind::CleanUp, errno, posted: 0 };
+        let answer = Answer { kind: Kind::CleanUp, traits: Traits::empty(), errno, posted: 0 };
         let memory = self.machine.memory.hash(0..READ_ONLY as usize);
         self.done = Default::default();
         Outcome { answer, completions: self.done, states, memory }
@@ -728,7 +612,8 @@ impl<'m, S: Subject> Run<'m, S> {
 }
 
 fn answer(kind: Kind, result: std::result::Result<(), &Error>) -> Answer {
-    Answer { kind, errno: result.err().map_or(0, |error| error.errno()), posted: 0 }
+    let errno = result.err().map_or(0, |error| error.errno());
+    Answer { kind, traits: Traits::empty(), errno, posted: 0 }
 }
 
 /// A key as a program asks for it.

@@ -266,9 +266,12 @@ pub struct Bind {
 }
 
 /// What a step or a work request is, for tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[allow(missing_docs, reason = "the names of verbs and operations")]
 pub enum Kind {
+    #[default]
     Register,
     Reregister,
     Deregister,
@@ -374,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_program_is_read_as_it_was_written() {
-        let program = super::super::generate::program(7, super::super::generate::Offer::ALL);
+        let program = super::super::generate::program(7, super::super::offer::Offer::all());
         let text = format!("# a comment\n\n{program}");
         assert!(text.lines().count() > 5);
         assert_eq!(Program::parse(&text), Ok(program));

@@ -1,17 +1,15 @@
 //! Makes a program smaller for as long as it still shows what it showed.
 
 use super::program::{Data, Program, Request, Step};
+use std::time::{Duration, Instant};
 
-/// How many programs are tried: on a device that makes one wait each takes seconds.
-const TRIES: usize = 100;
+/// How long programs are tried: on a device that makes one wait each takes seconds.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The smallest program that was found for which `shows` holds, as it does for `program`.
 pub fn shrink(program: &Program, mut shows: impl FnMut(&Program) -> bool) -> Program {
-    let mut tries = 0;
-    let mut shows = |program: &Program| {
-        tries += 1;
-        tries <= TRIES && shows(program)
-    };
+    let begun = Instant::now();
+    let mut shows = |program: &Program| begun.elapsed() < LIMIT && shows(program);
     let mut best = program.clone();
     // Each round tries less at a time; the last one, in which nothing more goes, ends it.
     let mut size = best.steps.len().div_ceil(2).max(1);
@@ -107,7 +105,8 @@ fn with_one<T: Clone>(list: &[T], by: impl Fn(&T) -> Vec<T>) -> Vec<Vec<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::differential::generate::{self, Offer};
+    use crate::differential::generate;
+    use crate::differential::offer::Offer;
 
     #[test]
     fn only_what_shows_it_is_left() {
@@ -121,8 +120,8 @@ mod tests {
             })
         };
         let mut shrunk = 0;
-        for seed in 0..200 {
-            let program = generate::program(seed, Offer::ALL);
+        for seed in 0..1000 {
+            let program = generate::program(seed, Offer::all());
             if !shows(&program) {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! What running a program showed, and in what two such traces differ.
 
 use super::program::{End, Kind};
+use super::traits::Traits;
 use mkey_core::queue_pair::QpState;
 use mkey_core::status::{WcOpcode, WcStatus};
 use std::fmt;
@@ -26,6 +27,8 @@ pub struct Outcome {
 pub struct Answer {
     /// The verb, or the work request that was refused.
     pub kind: Kind,
+    /// What is special about that.
+    pub traits: Traits,
     /// 0, or an errno.
     pub errno: i32,
     /// How many work requests of a chain were posted.
@@ -39,6 +42,8 @@ pub struct Done {
     pub wr: u64,
     /// What was posted.
     pub kind: Kind,
+    /// What is special about it.
+    pub traits: Traits,
     /// Its status.
     pub status: WcStatus,
     /// The rest, as far as it is defined: not after an error (R-LOC-13).
@@ -63,8 +68,11 @@ pub struct Detail {
 pub enum Difference {
     /// Errno of a verb, and how many work requests it posted.
     Answer(Answer, Answer),
-    /// Status of a work request, if it completed.
-    Status(Kind, Option<WcStatus>, Option<WcStatus>),
+    /// Status of a work request, if it completed; an unsignaled one that did not has succeeded.
+    Status(Kind, Traits, Option<WcStatus>, Option<WcStatus>),
+    /// The status of a work request which the other device has flushed, in a queue in which the
+    /// software RNIC showed an error, and the other device nothing but success and flushing.
+    Untold(Kind, Option<WcStatus>),
     /// What a completion tells besides its status.
     Detail(Kind, Detail, Detail),
     /// Completions of a queue come in another order.
@@ -103,25 +111,40 @@ pub fn differences(ours: &Outcome, theirs: &Outcome) -> Vec<Difference> {
 
 fn completions(ours: &[Done], theirs: &[Done], found: &mut Vec<Difference>) {
     let of = |wr: u64, list: &[Done]| list.iter().find(|done| done.wr == wr).copied();
+    // What a work request ended with, of which the other device has told.
+    let ended = |done: Option<Done>, other: &Done| {
+        let succeeded = other.traits.contains(Traits::UNSIGNALED).then_some(WcStatus::Success);
+        done.map(|done| done.status).or(succeeded)
+    };
+    let fails = |done: &Done| !matches!(done.status, WcStatus::Success | WcStatus::WrFlushErr);
+    let untold = ours.iter().any(fails) && !theirs.iter().any(fails);
+    let mut differ = |of: &Done, ours: Option<WcStatus>, theirs: Option<WcStatus>| {
+        found.push(match theirs {
+            Some(WcStatus::WrFlushErr) if untold && of.kind != Kind::Receive => {
+                Difference::Untold(of.kind, ours)
+            }
+            _ => Difference::Status(of.kind, of.traits, ours, theirs),
+        });
+    };
+    let mut details = Vec::new();
     for done in ours {
-        match of(done.wr, theirs) {
-            Some(other) if other.status != done.status => {
-                let statuses = (Some(done.status), Some(other.status));
-                found.push(Difference::Status(done.kind, statuses.0, statuses.1));
-            }
-            Some(other) => {
-                if let (Some(ours), Some(theirs)) = (done.detail, other.detail)
-                    && ours != theirs
-                {
-                    found.push(Difference::Detail(done.kind, ours, theirs));
-                }
-            }
-            None => found.push(Difference::Status(done.kind, Some(done.status), None)),
+        let other = of(done.wr, theirs);
+        let (status, theirs) = (Some(done.status), ended(other, done));
+        if status != theirs {
+            differ(done, status, theirs);
+        } else if let (Some(ours), Some(theirs)) = (done.detail, other.and_then(|o| o.detail))
+            && ours != theirs
+        {
+            details.push(Difference::Detail(done.kind, ours, theirs));
         }
     }
     for other in theirs.iter().filter(|other| of(other.wr, ours).is_none()) {
-        found.push(Difference::Status(other.kind, None, Some(other.status)));
+        let ours = ended(None, other);
+        if ours != Some(other.status) {
+            differ(other, ours, Some(other.status));
+        }
     }
+    found.append(&mut details);
     let numbers = |list: &[Done]| list.iter().map(|done| done.wr).collect::<Vec<_>>();
     if ours.len() == theirs.len()
         && numbers(ours) != numbers(theirs)
@@ -136,12 +159,22 @@ pub(crate) fn said(status: Option<WcStatus>) -> String {
     status.map_or_else(|| "no completion".to_owned(), |status| status.to_string())
 }
 
-/// An errno in words.
+/// An errno by its name.
 pub(crate) fn errno_name(errno: i32) -> String {
-    match errno {
-        0 => "success".to_owned(),
-        other => std::io::Error::from_raw_os_error(other).to_string(),
-    }
+    use mkey_core::error::errno::*;
+    const NAMES: [(i32, &str); 9] = [
+        (0, "success"),
+        (EPERM, "EPERM"),
+        (ENOENT, "ENOENT"),
+        (ENOMEM, "ENOMEM"),
+        (EACCES, "EACCES"),
+        (EFAULT, "EFAULT"),
+        (EBUSY, "EBUSY"),
+        (EINVAL, "EINVAL"),
+        (EOPNOTSUPP, "EOPNOTSUPP"),
+    ];
+    let name = NAMES.iter().find(|(number, _)| *number == errno).map(|(_, name)| *name);
+    name.map_or_else(|| std::io::Error::from_raw_os_error(errno).to_string(), str::to_owned)
 }
 
 impl fmt::Display for Difference {
@@ -154,8 +187,11 @@ impl fmt::Display for Difference {
                 let (kind, other) = (ours.kind, theirs.kind);
                 write!(f, "{kind:?} answers {}, {other:?} {}", words(ours), words(theirs))
             }
-            Self::Status(kind, ours, theirs) => {
+            Self::Status(kind, _, ours, theirs) => {
                 write!(f, "{kind:?} ends with {}, {}", said(*ours), said(*theirs))
+            }
+            Self::Untold(kind, ours) => {
+                write!(f, "{kind:?} ends with {}, flushed without a reason", said(*ours))
             }
             Self::Detail(kind, ours, theirs) => write!(f, "{kind:?} tells {ours:?}, {theirs:?}"),
             Self::Order(kind) => write!(f, "completions of {kind:?} in another order"),
@@ -170,14 +206,15 @@ mod tests {
     use super::*;
 
     fn outcome() -> Outcome {
-        let answer = Answer { kind: Kind::Write, errno: 0, posted: 2 };
+        let answer = Answer { kind: Kind::Write, traits: Traits::empty(), errno: 0, posted: 2 };
         let detail = Some(Detail {
             opcode: WcOpcode::Recv,
             byte_len: Some(8),
             imm: None,
             invalidated: None,
         });
-        let done = |wr, status| Done { wr, kind: Kind::Write, status, detail };
+        let (kind, traits) = (Kind::Write, Traits::empty());
+        let done = |wr, status| Done { wr, kind, traits, status, detail };
         let sends = vec![done(1, WcStatus::Success), done(2, WcStatus::Success)];
         let completions = [sends, Vec::new(), Vec::new(), Vec::new()];
         Outcome { answer, completions, states: [QpState::Rts; 2], memory: 1 }
@@ -212,5 +249,32 @@ mod tests {
             assert_eq!(found.len(), 1, "change {number}: {found:?}");
             assert_eq!(found[0].follows(), follows, "{number}");
         }
+    }
+
+    #[test]
+    fn an_unsignaled_request_that_does_not_complete_has_succeeded() {
+        let mut ours = outcome();
+        ours.completions[0][0].traits = Traits::UNSIGNALED;
+        let mut theirs = ours.clone();
+        theirs.completions[0].remove(0);
+        assert_eq!(differences(&ours, &theirs), []);
+        ours.completions[0][0].status = WcStatus::RemAccessErr;
+        let (ended, succeeded) = (Some(WcStatus::RemAccessErr), Some(WcStatus::Success));
+        let status = Difference::Status(Kind::Write, Traits::UNSIGNALED, ended, succeeded);
+        assert_eq!(differences(&ours, &theirs), [status]);
+    }
+
+    #[test]
+    fn what_is_flushed_without_a_reason_is_told_apart() {
+        let mut ours = outcome();
+        ours.completions[0][1].status = WcStatus::LocProtErr;
+        let mut theirs = ours.clone();
+        theirs.completions[0][1].status = WcStatus::WrFlushErr;
+        let failed = Some(WcStatus::LocProtErr);
+        assert_eq!(differences(&ours, &theirs), [Difference::Untold(Kind::Write, failed)]);
+        // There is a reason.
+        theirs.completions[0][0].status = WcStatus::RemAccessErr;
+        let found = differences(&ours, &theirs);
+        assert!(!found.iter().any(|found| matches!(found, Difference::Untold(..))), "{found:?}");
     }
 }

@@ -11,7 +11,7 @@ use mkey_core::device::{
     MwKind, PdHandle, QpHandle, SrqHandle,
 };
 use mkey_core::error::Result;
-use mkey_core::error::errno::ENOENT;
+use mkey_core::error::errno::{EINVAL, ENOENT};
 use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState};
 use mkey_core::rights::Rights;
@@ -36,6 +36,7 @@ rule_tests! {
     r_err_08_regions_and_windows_outlive_an_error needs [Window1],
     r_err_09_send_queue_drained,
     r_err_10_unknown_handles,
+    r_err_11_err_is_not_reached_from_reset,
 }
 
 fn r_err_01_status_numbers<S: Subject>(s: &S) {
@@ -65,8 +66,9 @@ fn r_err_01_status_numbers<S: Subject>(s: &S) {
     // And a device answers with them.
     let p = Pair::rc(s);
     let own = p.a.mr(PAGE, ALL);
-    let failed = p.a.run(Send, &[own.sge_by(own.lkey().next(), 0, 8)]);
-    assert_eq!(failed.status as u32, 4);
+    let target = p.b.mr(PAGE, Rights::empty());
+    let failed = p.a.run(Write(target.remote(0)), &[own.sge(0, 8)]);
+    assert_eq!(failed.status as u32, 10);
 }
 
 /// A key violation by `op` is an event for exactly this queue pair.
@@ -83,7 +85,8 @@ fn violation_is_an_event<S: Subject>(
     p.b.event(AsyncEvent::QpAccessErr);
     p.b.quiet();
     assert_eq!(p.b.events(), [AsyncEvent::QpAccessErr(p.b.qp.handle)], "once");
-    assert_eq!((p.b.state(), p.a.events()), (QpState::Err, vec![]));
+    p.b.is_in(QpState::Err);
+    assert_eq!(p.a.events(), []);
     assert_eq!((bystander.a.events(), bystander.b.events()), (vec![], vec![]));
     bystander.works();
     target.untouched();
@@ -109,10 +112,11 @@ fn r_err_03_violation_told_by_a_receive_is_no_event<S: Subject>(s: &S) {
     p.a.run(WriteImm(target.remote(993), 7), &[own.sge(0, 8)]).is(RemAccessErr);
     let received = p.b.received();
     assert_eq!(received.wr_id, first);
-    assert!(matches!(received.status, LocAccessErr | LocProtErr), "{received:?}");
+    received.one_of(&[LocAccessErr, LocProtErr]);
     assert_eq!(p.b.received().is(WrFlushErr).wr_id, second);
     p.b.quiet();
-    assert_eq!((p.b.state(), p.b.events()), (QpState::Err, vec![]));
+    p.b.is_in(QpState::Err);
+    assert_eq!(p.b.events(), []);
     target.untouched();
 }
 
@@ -136,7 +140,8 @@ fn r_err_06_requester_gets_no_event<S: Subject>(s: &S) {
     ] {
         p.a.run(op, &[sge]).is(status);
         p.a.quiet();
-        assert_eq!((p.a.state(), p.a.events()), (QpState::Err, vec![]));
+        p.a.is_in(QpState::Err);
+        assert_eq!(p.a.events(), []);
         p.restate();
     }
 }
@@ -187,7 +192,7 @@ fn r_err_08_recovery<S: Subject>(s: &S) {
             p.a.run(Send, &[own.sge_by(own.lkey().next(), 0, 8)]).is(LocProtErr);
             assert_ne!(p.a.state(), QpState::Rts);
             p.restate();
-            assert_eq!((p.a.state(), p.b.state()), (QpState::Rts, QpState::Rts));
+            p.are(QpState::Rts, QpState::Rts);
             p.works();
         }
     }
@@ -197,7 +202,7 @@ fn r_err_08_regions_and_windows_outlive_an_error<S: Subject>(s: &S) {
     let p = Pair::rc(s);
     let (own, target) = (p.a.mr(PAGE, ALL), p.b.mr(PAGE, ALL | BIND));
     let mw = p.b.bound(MwKind::Type1, &target, 0, 64, Rights::REMOTE_WRITE);
-    for remote in [target.remote(-1), mw.remote(&target, 64)] {
+    for remote in [target.remote(-1), mw.remote(&target, -1)] {
         p.refused_access(Write(remote), &[own.sge(0, 8)]);
         p.restate();
     }
@@ -286,4 +291,30 @@ fn r_err_10_unknown_handles<S: Subject>(s: &S) {
         }
     }
     p.works();
+}
+
+fn r_err_11_err_is_not_reached_from_reset<S: Subject>(s: &S) {
+    let fail = QpModify { state: Some(QpState::Err), ..QpModify::default() };
+    for p in [Pair::rc(s), Pair::uc(s), Pair::ud(s)] {
+        let steps: [fn(&Pair<'_, S>); 4] =
+            [|_| (), |p| p.a.to_init(), |p| p.a.to_rtr(&p.b), |p| p.a.to_rts()];
+        for reached in 0..=steps.len() {
+            p.a.go(QpState::Reset);
+            steps[..reached].iter().for_each(|step| step(&p));
+            let before = p.a.state();
+            let failed = p.a.device().modify_qp(p.a.qp.handle, &fail);
+            match before {
+                QpState::Reset => {
+                    assert_eq!(failed.map_err(|e| e.errno()), Err(EINVAL));
+                    assert_eq!(p.a.state(), QpState::Reset);
+                }
+                _ => {
+                    failed.unwrap_or_else(|e| panic!("from {before}: {e}"));
+                    assert_eq!(p.a.state(), QpState::Err, "from {before}");
+                }
+            }
+        }
+        p.restate();
+        p.works();
+    }
 }

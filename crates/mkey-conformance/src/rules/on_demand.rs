@@ -5,12 +5,13 @@ use crate::fixture::{ALL, BIND, Side, Subject};
 use crate::memory::{Memory, PAGE};
 use crate::pair::Pair;
 use crate::region::Mr;
-use crate::registry::{device_offers, rule_tests};
+use crate::registry::{device_offers, keeps, rule_tests};
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::device::{
     Advice, Capability, Device, MrInfo, MrSpec, MwKind, OdpCaps, OdpOps, OdpStats,
 };
 use mkey_core::error::errno::{EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
+use mkey_core::error::{Error, Reason};
 use mkey_core::key::{Key, Lkey};
 use mkey_core::queue_pair::QpState;
 use mkey_core::rights::Rights;
@@ -61,9 +62,21 @@ fn filled<S: Subject>(side: &Side<'_, S>, pages: usize, rights: Rights) -> Mr {
     side.mr_over(side.pd, &memory, 0, pages * PAGE, rights, None)
 }
 
+/// What the device counts for the region, if it does.
 #[track_caller]
-fn stats<S: Subject>(side: &Side<'_, S>, mr: &Mr) -> OdpStats {
-    side.device().odp_stats(mr.info.handle).expect("odp_stats")
+fn stats<S: Subject>(side: &Side<'_, S>, mr: &Mr) -> Option<OdpStats> {
+    match side.device().odp_stats(mr.info.handle) {
+        Err(Error { reason: Reason::Unsupported { .. }, .. }) => None,
+        stats => Some(stats.expect("odp_stats")),
+    }
+}
+
+/// Looks at the faults that the device has counted for the region, if it does.
+#[track_caller]
+fn faulted<S: Subject>(side: &Side<'_, S>, mr: &Mr, faults: u64, what: &str) {
+    if let Some(stats) = stats(side, mr) {
+        assert_eq!(stats.faults, faults, "{what}");
+    }
 }
 
 fn r_odp_01_capabilities_are_what_works<S: Subject>(s: &S) {
@@ -100,19 +113,19 @@ fn r_odp_01_capabilities_are_what_works<S: Subject>(s: &S) {
 fn r_odp_02_pages_come_with_the_first_access<S: Subject>(s: &S) {
     let p = Pair::rc(s);
     let (own, mr) = (p.a.mr(2 * PAGE, ALL), untouched(&p.b, 8, ODP));
-    assert_eq!(stats(&p.b, &mr).faults, 0, "registered without touching pages");
+    faulted(&p.b, &mr, 0, "registered without touching pages");
     // Across the border of two pages.
     p.a.run(Write(mr.remote(PAGE as i64 - 8)), &[own.sge(0, 16)]).ok();
     mr.holds(PAGE - 8, &own.bytes(0, 16));
-    assert_eq!(stats(&p.b, &mr).faults, 2);
+    faulted(&p.b, &mr, 2, "both pages");
     // Present now.
     p.a.run(Write(mr.remote(0)), &[own.sge(0, 2 * PAGE as u32)]).ok();
     mr.holds(0, &own.bytes(0, 2 * PAGE));
-    assert_eq!(stats(&p.b, &mr).faults, 2);
+    faulted(&p.b, &mr, 2, "they are present");
     // A page never written reads as zeros.
     p.a.run(Read(mr.remote(5 * PAGE as i64)), &[own.sge(0, 64)]).ok();
     own.holds(0, &[0; 64]);
-    assert_eq!(stats(&p.b, &mr).faults, 3);
+    faulted(&p.b, &mr, 3, "one more");
 }
 
 fn r_odp_02_every_operation_finds_its_pages<S: Subject>(s: &S) {
@@ -146,23 +159,31 @@ fn r_odp_02_every_operation_finds_its_pages<S: Subject>(s: &S) {
 
 fn r_odp_03_discarded_pages_are_never_served<S: Subject>(s: &S) {
     let p = Pair::rc(s);
-    let (own, mr) = (p.a.mr(4 * PAGE, ALL), filled(&p.b, 4, ODP));
-    p.a.run(Read(mr.remote(0)), &[own.sge(0, 4 * PAGE as u32)]).ok();
+    let (own, mr) = (p.a.mr(PAGE, ALL), filled(&p.b, 4, ODP));
+    let page = PAGE as i64;
+    // The beginning of each page.
+    let all_are_read = || {
+        for at in 0..4 {
+            p.a.run(Read(mr.remote(at * page)), &[own.sge(0, 64)]).ok();
+            own.holds(0, &mr.bytes(at as usize * PAGE, 64));
+        }
+    };
+    all_are_read();
     for _ in 0..3 {
         mr.memory.discard(PAGE..3 * PAGE);
-        p.a.run(Read(mr.remote(0)), &[own.sge(0, 4 * PAGE as u32)]).ok();
-        own.holds(0, &mr.bytes(0, 4 * PAGE));
-        assert_eq!(own.bytes(PAGE, 2 * PAGE), vec![0; 2 * PAGE]);
+        all_are_read();
+        assert_eq!(mr.bytes(PAGE, 2 * PAGE), vec![0; 2 * PAGE]);
         // What the program writes there, a peer reads; what a peer writes, the program reads.
         mr.set(PAGE, b"written anew");
-        p.a.run(Read(mr.remote(PAGE as i64)), &[own.sge(0, 12)]).ok();
+        p.a.run(Read(mr.remote(page)), &[own.sge(0, 12)]).ok();
         own.holds(0, b"written anew");
         mr.memory.discard(PAGE..2 * PAGE);
-        p.a.run(Write(mr.remote(PAGE as i64 + 100)), &[own.sge(0, 12)]).ok();
-        mr.holds(PAGE + 100, b"written anew");
+        p.a.run(Write(mr.remote(page)), &[own.sge(0, 12)]).ok();
+        mr.holds(PAGE, b"written anew");
     }
-    let stats = stats(&p.b, &mr);
-    assert!(stats.faults >= 4, "{stats:?}");
+    if let Some(stats) = stats(&p.b, &mr) {
+        assert!(stats.faults >= 4, "{stats:?}");
+    }
 }
 
 fn r_odp_03_remapped_pages_are_never_served<S: Subject>(s: &S) {
@@ -380,10 +401,12 @@ fn r_odp_14_prefetch_with_flush_is_done_on_return<S: Subject>(s: &S) {
         let page = PAGE as i64;
         let sges = [mr.sge(0, 2 * PAGE as u32), mr.sge(3 * page, 1)];
         assert_eq!(advise(&p.b, advice, true, &sges), 0);
-        assert_eq!(stats(&p.b, &mr), OdpStats { prefetches: 3, ..OdpStats::default() });
+        if let Some(stats) = stats(&p.b, &mr) {
+            assert_eq!(stats, OdpStats { prefetches: 3, ..OdpStats::default() });
+        }
         p.a.run(Read(mr.remote(0)), &[own.sge(0, 2 * PAGE as u32)]).ok();
         p.a.run(Read(mr.remote(3 * page)), &[own.sge(0, 64)]).ok();
-        assert_eq!(stats(&p.b, &mr).faults, 0, "all of it was there");
+        faulted(&p.b, &mr, 0, "all of it was there");
         // What can not be brought in is reported.
         mr.memory.unmap(2 * PAGE..3 * PAGE);
         assert_eq!(advise(&p.b, advice, true, &[mr.sge(2 * page, 64)]), EFAULT);
@@ -397,8 +420,9 @@ fn r_odp_14_prefetch_without_flush_may_be_later<S: Subject>(s: &S) {
     let own = p.a.mr(4 * PAGE, ALL);
     p.a.run(Write(mr.remote(0)), &[own.sge(0, 4 * PAGE as u32)]).ok();
     mr.holds(0, &own.bytes(0, 4 * PAGE));
-    let stats = stats(&p.b, &mr);
-    assert!(stats.faults + stats.prefetches >= 4, "{stats:?}");
+    if let Some(stats) = stats(&p.b, &mr) {
+        assert!(stats.faults + stats.prefetches >= 4, "{stats:?}");
+    }
 }
 
 fn r_odp_15_prefetch_no_fault_faults_nothing<S: Subject>(s: &S) {
@@ -408,13 +432,14 @@ fn r_odp_15_prefetch_no_fault_faults_nothing<S: Subject>(s: &S) {
     mr.set(PAGE, b"present");
     let all = [mr.sge(0, 4 * PAGE as u32)];
     assert_eq!(advise(&p.b, Advice::PrefetchNoFault, true, &all), 0);
-    let after = stats(&p.b, &mr);
-    assert_eq!((after.faults, after.prefetches), (0, 1), "only what was present");
+    if let Some(after) = stats(&p.b, &mr) {
+        assert_eq!((after.faults, after.prefetches), (0, 1), "only what was present");
+    }
     p.a.run(Read(mr.remote(PAGE as i64)), &[own.sge(0, 7)]).ok();
     own.holds(0, b"present");
-    assert_eq!(stats(&p.b, &mr).faults, 0);
+    faulted(&p.b, &mr, 0, "what was present");
     p.a.run(Read(mr.remote(2 * PAGE as i64)), &[own.sge(0, 7)]).ok();
-    assert_eq!(stats(&p.b, &mr).faults, 1, "this page was not");
+    faulted(&p.b, &mr, 1, "this page was not");
 }
 
 fn r_odp_16_advice_on_nothing<S: Subject>(s: &S) {
@@ -444,7 +469,9 @@ fn r_odp_19_windows_on_on_demand_memory<S: Subject>(s: &S) {
         mr.memory.discard(PAGE..2 * PAGE);
         p.a.run(Read(mw.remote(&mr, PAGE as i64)), &[own.sge(0, 64)]).ok();
         own.holds(0, &[0; 64]);
-        p.refused_access(Read(mw.remote(&mr, 0)), &[own.sge(0, 64)]);
-        p.restate();
+        if keeps("R-MWU-05") {
+            p.refused_access(Read(mw.remote(&mr, 0)), &[own.sge(0, 64)]);
+            p.restate();
+        }
     }
 }

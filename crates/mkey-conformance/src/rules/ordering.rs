@@ -4,7 +4,7 @@ use crate::expect::Expect;
 use crate::fixture::{ALL, BIND, Config, Side, Subject};
 use crate::memory::PAGE;
 use crate::pair::Pair;
-use crate::registry::rule_tests;
+use crate::registry::{keeps, rule_tests};
 use mkey_core::data_plane::PostError;
 use mkey_core::device::{Device, MwKind};
 use mkey_core::error::errno::{EINVAL, ENOMEM};
@@ -15,6 +15,7 @@ use mkey_core::status::WcStatus::{LocProtErr, RetryExcErr, RnrRetryExcErr, WrFlu
 use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::SendOp::{LocalInv, Read, Send, SendImm, Write, WriteImm};
 use mkey_core::work::{RecvWr, SendFlags, SendWr, Sge};
+use std::time::Duration;
 
 rule_tests! {
     r_ord_01_fence_waits_for_reads,
@@ -36,6 +37,7 @@ rule_tests! {
     r_ord_10_a_bad_one_in_a_chain,
     r_ord_11_too_many_entries,
     r_ord_12_error_state_flushes_both_queues,
+    r_ord_12_receive_posted_in_the_error_state,
     r_ord_12_shared_receives_stay_and_an_event_tells needs [Srq],
     r_ord_13_relaxed_ordering_completes_after_the_data,
 }
@@ -171,7 +173,7 @@ fn r_ord_06_receiver_not_ready_exhausts<S: Subject>(s: &S) {
             let second = p.a.post(Send, &[own.sge(0, 8)]);
             p.a.sent().is(RnrRetryExcErr);
             assert_eq!(p.a.sent().is(WrFlushErr).wr_id, second);
-            assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Rts));
+            p.are(QpState::Err, QpState::Rts);
             assert_eq!((p.a.events(), p.b.events()), (vec![], vec![]));
             p.restate();
         }
@@ -180,13 +182,19 @@ fn r_ord_06_receiver_not_ready_exhausts<S: Subject>(s: &S) {
 }
 
 fn r_ord_06_receiver_not_ready_for_ever<S: Subject>(s: &S) {
-    let p = Pair::rc_with(s, |c| c.rnr_retry = 7);
+    // Refusals are answers: not one retry for want of an answer is needed.
+    let p = Pair::rc_with(s, |c| (c.rnr_retry, c.retry_cnt) = (7, 0));
     let (own, sink) = (p.a.mr(PAGE, ALL), p.b.mr(PAGE, ALL));
     let wr_id = p.a.post(Send, &[own.sge(0, 64)]);
     for _ in 0..20 {
-        p.a.quiet();
+        p.a.station.pass(Duration::from_millis(50));
+        if let Some(ended) = p.a.sends.next() {
+            assert!(!keeps("R-ORD-06"), "it ended: {ended:?}");
+            ended.is(RetryExcErr);
+            return;
+        }
     }
-    assert_eq!((p.a.state(), p.b.state()), (QpState::Rts, QpState::Rts));
+    p.are(QpState::Rts, QpState::Rts);
     p.b.recv(&[sink.sge(0, 64)]);
     assert_eq!(p.a.sent().ok().wr_id, wr_id);
     p.b.received().ok();
@@ -231,7 +239,7 @@ fn r_ord_07_no_answer<S: Subject>(s: &S) {
         let second = p.a.post(Send, &[]);
         assert_eq!(p.a.sent().is(RetryExcErr).wr_id, first);
         assert_eq!(p.a.sent().is(WrFlushErr).wr_id, second);
-        assert_eq!(p.a.state(), QpState::Err);
+        p.a.is_in(QpState::Err);
         own.untouched();
     }
 }
@@ -257,6 +265,9 @@ fn r_ord_08_post_send_too_early<S: Subject>(s: &S) {
         assert_eq!(early(), Err(EINVAL), "in RTR");
         p.a.to_rts();
         p.a.quiet();
+        // Nor is any of it done with what is posted in time.
+        p.works();
+        p.a.quiet();
         p.restate();
         p.works();
     }
@@ -267,7 +278,8 @@ fn r_ord_09_post_recv_in_reset<S: Subject>(s: &S) {
         let sink = p.b.mr(PAGE, ALL);
         let sges = [sink.sge(0, 64)];
         p.b.go(QpState::Reset);
-        let early = p.b.try_recv(&[RecvWr { wr_id: 1, sges: &sges }]);
+        let early = [1, 2, 3].map(|wr_id| RecvWr { wr_id, sges: &sges });
+        let early = p.b.try_recv(&early);
         assert_eq!(early.map_err(|e| (e.posted, e.error.errno())), Err((0, EINVAL)));
         p.b.to_init();
         let in_init = p.b.recv(&sges);
@@ -393,13 +405,24 @@ fn r_ord_12_error_state_flushes_both_queues<S: Subject>(s: &S) {
         for id in recvs {
             assert_eq!(p.a.received().is(WrFlushErr).wr_id, id);
         }
-        // Posted afterwards: flushed too.
-        let late = p.a.recv(&[own.sge(0, 64)]);
-        assert_eq!(p.a.received().is(WrFlushErr).wr_id, late);
+        // A send posted afterwards: flushed too.
         p.a.run(Send, &[own.sge(0, 8)]).is(WrFlushErr);
         own.untouched();
         sink.untouched();
         assert_eq!(p.b.state(), QpState::Rts);
+    }
+}
+
+fn r_ord_12_receive_posted_in_the_error_state<S: Subject>(s: &S) {
+    for p in [Pair::rc(s), Pair::uc(s), Pair::ud(s)] {
+        let own = p.a.mr(PAGE, ALL);
+        let early = p.a.recv(&[own.sge(0, 64)]);
+        p.a.go(QpState::Err);
+        assert_eq!(p.a.received().is(WrFlushErr).wr_id, early);
+        p.a.quiet();
+        let late = p.a.recv(&[own.sge(0, 64)]);
+        assert_eq!(p.a.received().is(WrFlushErr).wr_id, late);
+        own.untouched();
     }
 }
 

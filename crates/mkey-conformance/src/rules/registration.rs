@@ -5,9 +5,9 @@ use crate::fixture::{ALL, BIND, Side, Subject};
 use crate::memory::{Memory, PAGE};
 use crate::pair::Pair;
 use crate::region::Mr;
-use crate::registry::rule_tests;
+use crate::registry::{device_offers, rule_tests};
 use mkey_core::address::{HostAddr, IoAddr};
-use mkey_core::device::{Device, MrHandle, MrSpec, MwKind, PdHandle, SrqHandle};
+use mkey_core::device::{Capability, Device, MrHandle, MrSpec, MwKind, PdHandle, SrqHandle};
 use mkey_core::error::errno::{EBUSY, EFAULT, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
 use mkey_core::queue_pair::{QpInit, QpKind, QpState};
 use mkey_core::rights::Rights;
@@ -55,7 +55,10 @@ fn spec(memory: &Memory, rights: Rights) -> MrSpec {
 /// The errno of a registration that has to be refused.
 #[track_caller]
 fn refused<S: Subject>(side: &Side<'_, S>, spec: &MrSpec) -> i32 {
-    side.try_reg(side.pd, spec).expect_err("the registration has to be refused").errno()
+    match side.try_reg(side.pd, spec) {
+        Ok(_) => panic!("has to be refused: {spec:?}"),
+        Err(refused) => refused.errno(),
+    }
 }
 
 fn r_reg_01_remote_change_needs_local_write<S: Subject>(s: &S) {
@@ -90,9 +93,15 @@ fn r_reg_03_unknown_optional_rights_are_dropped<S: Subject>(s: &S) {
 fn r_reg_04_rights_that_need_a_capability<S: Subject>(s: &S) {
     let p = Pair::rc(s);
     let memory = p.a.keep(Memory::filled(1));
-    // No device of this suite flushes.
     for right in [Rights::FLUSH_GLOBAL, Rights::FLUSH_PERSISTENT] {
-        assert_eq!(refused(&p.a, &spec(&memory, right | ALL)), EOPNOTSUPP);
+        let flushed = p.a.try_reg(p.a.pd, &spec(&memory, right | ALL)).map_err(|e| e.errno());
+        match device_offers(p.a.device(), Capability::Flush) {
+            // This memory does not persist.
+            true if right == Rights::FLUSH_PERSISTENT && flushed == Err(EINVAL) => {}
+            true => drop(flushed.expect("the device offers flush operations")),
+            // To a kernel from before flush operations the right is an unknown one (R-REG-02).
+            false => assert!(matches!(flushed, Err(EOPNOTSUPP | EINVAL)), "{flushed:?}"),
+        }
     }
     let on_demand = p.a.try_reg(p.a.pd, &spec(&memory, Rights::ON_DEMAND | ALL));
     match p.a.device().capabilities().odp.explicit {
@@ -114,8 +123,18 @@ fn r_reg_05_no_rights_allow_local_reading<S: Subject>(s: &S) {
 fn r_reg_06_zero_length_registers<S: Subject>(s: &S) {
     let p = Pair::rc(s);
     let sink = p.a.mr(PAGE, ALL);
+    let memory = p.b.keep(Memory::filled(2));
     for offset in [0, 100] {
-        let memory = p.b.keep(Memory::filled(2));
+        let nothing = MrSpec {
+            address: HostAddr(memory.address() + offset as u64),
+            length: 0,
+            iova: None,
+            rights: ALL,
+        };
+        // Where a page begins there is no page to pin, which the kernel refuses for any device.
+        if offset == 0 && p.b.try_reg(p.b.pd, &nothing).is_err_and(|e| e.errno() == EINVAL) {
+            continue;
+        }
         let mr = p.b.mr_over(p.b.pd, &memory, offset, 0, ALL, None);
         p.a.run(Read(mr.remote(0)), &[]).ok();
         p.refused_access(Read(mr.remote(0)), &[sink.sge(0, 1)]);
@@ -359,22 +378,24 @@ fn dereg_under_load<S: Subject>(
                 break;
             }
             outstanding -= 1;
-            let status = p.a.sent().status;
+            let done = p.a.sent();
             started.store(true, Ordering::Release);
-            match status {
+            match done.status {
                 Success if failed == 0 => succeeded += 1,
-                LocProtErr if failed == 0 => failed = 1,
-                WrFlushErr if failed == 1 => {}
-                other => panic!("{other} after {succeeded} successes and {failed} failures"),
+                _ if failed == 0 => {
+                    done.is(LocProtErr);
+                    failed = 1;
+                }
+                WrFlushErr => {}
+                other => panic!("{other} after {succeeded} successes and a failure"),
             }
         }
         assert!(succeeded > 0 && failed == 1, "{succeeded} successes, {failed} failures");
     });
-    assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Rts));
+    p.are(QpState::Err, QpState::Rts);
     // Nothing touches the memory any more: what the test writes now stays.
     local.set(0, &[0xa5; PAGE]);
-    p.restate();
-    p.works();
+    p.beside().works();
     local.untouched();
 }
 
@@ -394,32 +415,37 @@ fn r_reg_18_dereg_of_the_source_region_under_writes<S: Subject>(s: &S) {
 }
 
 fn r_reg_19_dereg_of_the_remote_region_under_reads<S: Subject>(s: &S) {
-    let p = Pair::rc(s);
-    let (local, remote) = (p.a.mr(16 * PAGE, ALL), p.b.mr(16 * PAGE, ALL));
-    let (started, device) = (AtomicBool::new(false), p.b.device());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !started.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
-            device.dereg_mr(remote.info.handle).expect("dereg_mr under load");
+    // Of many packets, so that the region ends in the midst of one; more often than once, as it can
+    // end between two.
+    const LENGTH: usize = 128 * PAGE;
+    for _ in 0..3 {
+        let p = Pair::rc(s);
+        let (local, remote) = (p.a.mr(LENGTH, ALL), p.b.mr(LENGTH, ALL));
+        let (started, device) = (AtomicBool::new(false), p.b.device());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !started.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                device.dereg_mr(remote.info.handle).expect("dereg_mr under load");
+            });
+            let mut succeeded = 0;
+            let last = loop {
+                let status = p.a.run(Read(remote.remote(0)), &[local.sge(0, LENGTH as u32)]).status;
+                started.store(true, Ordering::Release);
+                match status {
+                    Success if succeeded < MOST => succeeded += 1,
+                    other => break other,
+                }
+            };
+            assert!(succeeded > 0);
+            assert_eq!(last, RemAccessErr, "after {succeeded} successes");
         });
-        let mut succeeded = 0;
-        let last = loop {
-            let status = p.a.run(Read(remote.remote(0)), &[local.sge(0, 16 * PAGE as u32)]).status;
-            started.store(true, Ordering::Release);
-            match status {
-                Success if succeeded < MOST => succeeded += 1,
-                other => break other,
-            }
-        };
-        assert!(succeeded > 0);
-        assert_eq!(last, RemAccessErr, "after {succeeded} successes");
-    });
-    assert_eq!((p.a.state(), p.b.state()), (QpState::Err, QpState::Err));
-    remote.untouched();
-    p.restate();
-    p.works();
+        p.are(QpState::Err, QpState::Err);
+        remote.untouched();
+        p.restate();
+        p.works();
+    }
 }
 
 fn r_reg_20_two_regions_over_the_same_memory<S: Subject>(s: &S) {

@@ -6,13 +6,12 @@ use crate::memory::PAGE;
 use crate::objects::Mw;
 use crate::pair::Pair;
 use crate::region::Mr;
-use crate::registry::rule_tests;
+use crate::registry::{keeps, rule_tests};
 use mkey_core::device::{Device, MwKind};
 use mkey_core::error::errno::{EINVAL, EPERM};
 use mkey_core::key::{Key, Lkey};
 use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::WcOpcode;
 use mkey_core::status::WcStatus::{MwBindErr, WrFlushErr};
 use mkey_core::work::SendOp::{FetchAdd, Read, Write};
 use mkey_core::work::{Payload, SendWr};
@@ -162,14 +161,16 @@ fn r_mw_21_longer_than_2_gib<S: Subject>(s: &S) {
     let p = Pair::rc(s);
     let length = (1u64 << 31) + (1 << 20);
     // On-demand memory of which no page is touched costs nothing.
-    let memory = p.b.keep(crate::memory::Memory::untouched(length as usize / PAGE));
+    let memory = p.b.keep(crate::memory::Memory::sparse(length as usize / PAGE));
     let rights = BIND | Rights::ON_DEMAND;
     let mr = p.b.mr_over(p.b.pd, &memory, 0, length as usize, rights, None);
     let own = p.a.mr(PAGE, ALL);
     for kind in KINDS {
         let mw = p.b.bound(kind, &mr, 0, length, Rights::REMOTE_WRITE);
         p.a.run(Write(mw.remote(&mr, length as i64 - 8)), &[own.sge(0, 8)]).ok();
-        assert_eq!(memory.bytes(length as usize - 8..length as usize), own.bytes(0, 8));
+        if keeps("R-ODP-02") {
+            assert_eq!(memory.bytes(length as usize - 8..length as usize), own.bytes(0, 8));
+        }
         p.refused_access(Write(mw.remote(&mr, length as i64 - 7)), &[own.sge(0, 8)]);
         p.restate();
     }
@@ -184,7 +185,7 @@ fn refused_for_domain<S: Subject>(p: &Pair<'_, S>, mw: &Mw, mr: &Mr) {
         Err(errno) => assert_eq!((errno, mw.kind), (EPERM, MwKind::Type1)),
         Ok(()) => {
             p.b.sent().is(MwBindErr);
-            assert_eq!((p.a.state(), p.b.state()), (QpState::Rts, QpState::Err));
+            p.are(QpState::Rts, QpState::Err);
             p.restate();
         }
     }
@@ -230,23 +231,14 @@ fn r_mw_23_wrong_current_key_or_lkey<S: Subject>(s: &S) {
         let mw = p.b.mw(kind);
         for key in [mw.key.next(), Key(mw.key.0 ^ 0x8000_0000), mr.rkey(), Key(0)] {
             let wrong = Mw { key, ..mw };
-            let op = wrong.bind_to(&mr, 0, 64, Rights::REMOTE_READ);
-            match p.b.post_errno(op, &[]) {
-                // The verb may know that this is no window at all.
-                Err(errno) => assert_eq!((errno, kind), (EINVAL, MwKind::Type1)),
-                Ok(()) => {
-                    p.b.sent().is(MwBindErr);
-                    p.restate();
-                }
-            }
+            p.refused_name(wrong.bind_to(&mr, 0, 64, Rights::REMOTE_READ));
         }
         let mut wrong = mr.clone();
-        for key in [mr.lkey().next(), mr.rkey(), mw.key] {
+        // A device may have one key for both.
+        let others = [mr.lkey().next(), mr.rkey(), mw.key];
+        for key in others.into_iter().filter(|&key| key != mr.lkey()) {
             wrong.info.lkey = Lkey(key);
-            let op = mw.bind_to(&wrong, 0, 64, Rights::REMOTE_READ);
-            p.b.run(op, &[]).is(MwBindErr);
-            assert_eq!((p.a.state(), p.b.state()), (QpState::Rts, QpState::Err));
-            p.restate();
+            p.refused_name(mw.bind_to(&wrong, 0, 64, Rights::REMOTE_READ));
         }
         p.b.run(mw.bind_to(&mr, 0, 64, Rights::REMOTE_READ), &[]).ok();
     }
@@ -260,7 +252,8 @@ fn r_mw_24_region_that_does_not_exist<S: Subject>(s: &S) {
         for key in [dead.lkey(), Key(u32::MAX), Key(0x1234)] {
             dead.info.lkey = Lkey(key);
             let mw = p.b.mw(kind);
-            p.refused_bind(mw, mw.bind_to(&dead, 0, 64, Rights::REMOTE_READ), &good);
+            p.refused_name(mw.bind_to(&dead, 0, 64, Rights::REMOTE_READ));
+            p.is_unbound(mw, &good);
         }
     }
 }
@@ -293,9 +286,12 @@ fn r_mw_26_type_1_rebinds<S: Subject>(s: &S) {
         Read(first.remote_by(old, 0)),
         Read(first.remote_by(mw.key, 0)),
         Read(mw.remote(&second, 100)),
-        Write(mw.remote(&second, 101)),
     ] {
         p.refused_access(op, &[own.sge(0, 8)]);
+        p.restate();
+    }
+    if keeps("R-MWU-05") {
+        p.refused_access(Write(mw.remote(&second, 101)), &[own.sge(0, 8)]);
         p.restate();
     }
     first.untouched();
@@ -310,8 +306,7 @@ fn r_mw_27_type_2_does_not_rebind<S: Subject>(s: &S) {
     let mw = p.b.bound(MwKind::Type2, &mr, 0, 64, Rights::REMOTE_READ);
     for target in [&mr, &next] {
         let again = mw.bind_to(target, 0, 64, Rights::REMOTE_READ);
-        let failed = p.fails_at_b(MwBindErr, again);
-        assert_eq!(failed.opcode, WcOpcode::BindMw);
+        p.fails_at_b(MwBindErr, again);
         p.restate();
         other.fails_at_b(MwBindErr, again);
         other.restate();
@@ -329,7 +324,8 @@ fn r_mw_28_type_2_is_never_empty<S: Subject>(s: &S) {
     let mw = p.b.mw(MwKind::Type2);
     let mut none = mr.clone();
     none.info.lkey = Lkey(Key(0));
-    p.refused_bind(mw, mw.bind_to(&none, 0, 64, Rights::REMOTE_READ), &mr);
+    p.refused_name(mw.bind_to(&none, 0, 64, Rights::REMOTE_READ));
+    p.is_unbound(mw, &mr);
 }
 
 fn r_mw_29_zero_based_type_2<S: Subject>(s: &S) {
@@ -341,9 +337,14 @@ fn r_mw_29_zero_based_type_2<S: Subject>(s: &S) {
     own.holds(0, &mr.bytes(129, 64));
     p.a.run(Write(mw.offset(56)), &[own.sge(200, 8)]).ok();
     mr.holds(129 + 56, &own.bytes(200, 8));
-    for remote in [mw.offset(57), mw.offset(u64::MAX), mw.remote(&mr, 129)] {
-        p.refused_access(Write(remote), &[own.sge(0, 8)]);
-        p.restate();
+    for (remote, inside) in
+        [(mw.offset(57), true), (mw.offset(u64::MAX), true), (mw.remote(&mr, 129), false)]
+    {
+        // Outside the window, and perhaps inside the region.
+        if !inside || keeps("R-MWU-05") {
+            p.refused_access(Write(remote), &[own.sge(0, 8)]);
+            p.restate();
+        }
     }
     mr.untouched();
 }
@@ -374,8 +375,7 @@ fn r_mw_30_bind_with_data_or_on_datagrams<S: Subject>(s: &S) {
     for kind in KINDS {
         let mw = uc.b.bound(kind, &mr, 0, 64, Rights::REMOTE_WRITE);
         uc.a.run(Write(mw.remote(&mr, 0)), &[own.sge(0, 64)]).ok();
-        uc.b.quiet();
-        mr.holds(0, &own.bytes(0, 64));
+        uc.b.lands(&mr, 0, &own.bytes(0, 64));
     }
 }
 

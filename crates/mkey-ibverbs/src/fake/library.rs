@@ -234,6 +234,8 @@ unsafe fn new_qp(pd: *mut ibv_pd, attr: &ibv_qp_init_attr, verb: &'static str) -
     let base = &mut qp.plain.qp_base;
     (base.context, base.pd, base.qp_context) = (context, pd, attr.qp_context);
     (base.send_cq, base.recv_cq, base.qp_num) = (attr.send_cq, attr.recv_cq, 77);
+    // As `ibv_query_qp` here has it: connected.
+    base.state = IBV_QPS_RTS;
     qp.plain.wr_start = Some(wr_start);
     qp.plain.wr_complete = Some(wr_complete);
     qp.special.wr_mr_list = Some(wr_mr_list);

@@ -10,5 +10,7 @@ mod data;
 mod events;
 mod machine;
 mod memory;
+mod on_demand;
+mod probes;
 mod side;
 mod windows;

@@ -1,5 +1,6 @@
 //! Registrations.
 
+use crate::on_demand;
 use crate::side::*;
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::*;
@@ -8,20 +9,20 @@ use mkey_core::queue_pair::QpKind;
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus;
 use mkey_core::work::*;
-use mkey_ibverbs::{IbvDevice, Trial};
+use mkey_ibverbs::IbvDevice;
 use mkey_os::confine;
 use mkey_os::mapping::{Mapping, PageKind};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-const PAGE: usize = 4096;
+pub const PAGE: usize = 4096;
 
-fn spec(map: &Mapping, rights: Rights) -> MrSpec {
+pub fn spec(map: &Mapping, rights: Rights) -> MrSpec {
     MrSpec { address: HostAddr(map.addr() as u64), length: map.len() as u64, iova: None, rights }
 }
 
 /// Why a registration is refused.
-fn refused(device: &IbvDevice, pd: PdHandle, spec: &MrSpec) -> Reason {
+pub fn refused(device: &IbvDevice, pd: PdHandle, spec: &MrSpec) -> Reason {
     // SAFETY: it is refused; if not, the test ends and with it the device, before any work.
     unsafe { device.reg_mr(pd, spec) }.expect_err("it is refused").reason
 }
@@ -121,57 +122,6 @@ fn r_rrg_08_rights_change_in_place_where_the_device_can() {
 
 #[test]
 #[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
-fn on_demand_memory_faults_in_or_is_refused_as_not_offered() {
-    let (device, _stays) = open();
-    let (pd, one, _two) = pair(&device, QpKind::Rc);
-    let map = Mapping::new(4 * PAGE, PageKind::Base).unwrap();
-    let on_demand = spec(&map, ALL | Rights::ON_DEMAND);
-    let whole = MrSpec { address: HostAddr(0), length: u64::MAX, ..on_demand };
-    let implicit = Reason::Unsupported { capability: Capability::OnDemandImplicit };
-    assert_eq!(refused(&device, pd, &whole), implicit);
-    if !device.capabilities().odp.explicit {
-        let explicit = Reason::Unsupported { capability: Capability::OnDemand };
-        assert_eq!(refused(&device, pd, &on_demand), explicit);
-        return;
-    }
-    let from = Buffer::new(&device, pd, ALL);
-    from.set(0, b"fault");
-    // SAFETY: deregistered below, before the mapping goes.
-    let info = unsafe { device.reg_mr(pd, &on_demand) }.unwrap();
-    let at =
-        |offset: u64| RemoteAddr { address: IoAddr(map.addr() as u64 + offset), rkey: info.rkey };
-    let sge = |offset: u64, length| Sge { address: at(offset).address, length, lkey: info.lkey };
-    // From the starts of pages: soft-RoCE of Linux 7.3 copies to and from on-demand memory as if
-    // every address were one.
-    for round in 0..3u8 {
-        from.set(0, &[b'a' + round; 5]);
-        one.done(SendOp::Write(at(PAGE as u64)), &from.sge(0, 5));
-        // SAFETY: within our own mapping.
-        let there = unsafe { map.as_ptr().add(PAGE).read_volatile() };
-        assert_eq!(there, b'a' + round);
-        // SAFETY: our own pages, of which no reference exists.
-        let rc = unsafe { libc::madvise(map.as_ptr().cast(), map.len(), libc::MADV_DONTNEED) };
-        assert_eq!(rc, 0);
-    }
-    let advised = device.advise_mr(pd, Advice::PrefetchWrite, true, &[sge(0, 4 * PAGE as u32)]);
-    match device.tried().advise {
-        Trial::Works => {
-            advised.unwrap();
-            let outside = [sge(5 * PAGE as u64, 8)];
-            let refused = device.advise_mr(pd, Advice::Prefetch, true, &outside).unwrap_err();
-            assert_ne!(refused.errno(), libc::EOPNOTSUPP, "{refused}");
-        }
-        // The library's provider may be older than the kernel.
-        _ => {
-            let lacks = Reason::Unsupported { capability: Capability::Advise };
-            assert_eq!(advised.unwrap_err().reason, lacks);
-        }
-    }
-    device.dereg_mr(info.handle).unwrap();
-}
-
-#[test]
-#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
 fn what_the_device_does_not_offer_is_unsupported() {
     let (device, _stays) = open();
     let pd = device.alloc_pd().unwrap();
@@ -231,5 +181,6 @@ fn as_an_unprivileged_user() {
     assert_eq!(refused.reason, Reason::MemlockLimit { needed, used, limit: LIMIT_BYTES });
     assert!(refused.to_string().contains("prlimit"), "{refused}");
     device.dereg_mr(kept.handle).unwrap();
+    on_demand::as_an_unprivileged_user(&device, pd);
     println!("was tried as nobody: {refused}");
 }

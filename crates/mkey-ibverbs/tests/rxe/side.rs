@@ -218,9 +218,15 @@ impl Side {
 /// Two queue pairs of one protection domain, connected.
 pub fn pair(device: &Arc<IbvDevice>, kind: QpKind) -> (PdHandle, Side, Side) {
     let pd = device.alloc_pd().expect("alloc_pd");
+    let (one, two) = pair_in(device, pd, kind);
+    (pd, one, two)
+}
+
+/// Two queue pairs of this protection domain, connected.
+pub fn pair_in(device: &Arc<IbvDevice>, pd: PdHandle, kind: QpKind) -> (Side, Side) {
     let (mut one, mut two) =
         (Side::new(device, pd, kind, |_| ()), Side::new(device, pd, kind, |_| ()));
     one.connect(two.info);
     two.connect(one.info);
-    (pd, one, two)
+    (one, two)
 }

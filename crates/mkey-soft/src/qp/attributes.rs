@@ -80,9 +80,6 @@ impl Qp {
         });
         match to {
             QpState::Err => {
-                if from == QpState::Reset {
-                    self.gate.change(|view| view.with_state(QpState::Err));
-                }
                 self.fail_receives(&mut rq, after);
                 drop(rq);
                 self.flush_sends(&mut sq, after);
@@ -219,7 +216,8 @@ impl Form {
     }
 }
 
-/// The transitions of a queue pair and what each needs (`ibv_modify_qp`).
+/// The transitions of a queue pair and what each needs (`ibv_modify_qp`). ERR is reached from all
+/// states but RESET (R-ERR-11), RESET from all.
 fn check_transition(
     form: Form,
     from: QpState,
@@ -231,6 +229,7 @@ fn check_transition(
     let (rc, ud) = (form.kind == QpKind::Rc, form.kind == QpKind::Ud);
     let (asks, answers) = (form.asks(), form.answers());
     let needed: &[(&'static str, bool)] = match (from, to) {
+        (Reset, Error) => return refuse(None),
         (_, Reset | Error) | (Init, Init) | (Rts, Rts | Sqd) | (Sqd, Sqd | Rts) => &[],
         (Sqe, Rts) if !rc => &[],
         (Reset, Init) => &[

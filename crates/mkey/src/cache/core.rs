@@ -102,6 +102,7 @@ impl<R: Registrar> Core<R> {
                 return Err(error);
             }
         };
+        self.registrar.hear_changes();
         self.gate.wait_in_hand();
         let local = Local::here(self);
         let attached = local.is_none().then(|| self.attach()).flatten();
@@ -152,7 +153,7 @@ impl<R: Registrar> Core<R> {
             if self.config.keeps {
                 if let Some(index) = state.index.find(wanted) {
                     state.stats.slow_hits += 1;
-                    return self.hold(&state, index, local);
+                    return self.hold(&mut state, index, wanted, local);
                 }
                 if !state.failures.is_empty()
                     && let Some(error) = state.failures.find(wanted, (self.config.clock)()).cloned()
@@ -246,7 +247,7 @@ impl<R: Registrar> Core<R> {
                 return Err(Error::new("cache_get", wanted.host(), reason).into());
             }
         };
-        let held = self.hold(&state, index, local);
+        let held = self.hold(&mut state, index, wanted, local);
         let trash = if stays { self.merge(&mut state, index, wanted) } else { Vec::new() };
         drop(state);
         self.discard(trash);
@@ -302,7 +303,8 @@ impl<R: Registrar> Core<R> {
         unsafe { entry.replace(Some(registration)) };
         let phase = if stays { Phase::Live } else { Phase::Ended };
         if let Some(meta) = state.metas.get_mut(index as usize) {
-            *meta = Meta { span: *span, phase, keys, seen: 0 };
+            let lines = std::mem::take(&mut meta.lines);
+            *meta = Meta { span: *span, phase, keys, seen: 0, lines };
         }
         if stays {
             state.index.insert(index, *span);
@@ -315,16 +317,20 @@ impl<R: Registrar> Core<R> {
     /// Takes a use of what is in a place, under the lock.
     fn hold(
         &self,
-        state: &State<R>,
+        state: &mut State<R>,
         index: u32,
+        wanted: &Span,
         local: Option<&Local<R>>,
     ) -> Result<Held<R>, CacheError> {
         let home: &Local<R> = &self.home;
-        let used = local.unwrap_or(home).used(index, &self.entries);
-        let (Some(used), Some(meta), Some(entry)) =
-            (used, state.metas.get(index as usize), self.entries.get(index))
-        else {
-            // What is indexed has a place.
+        let place = state.metas.get_mut(index as usize).zip(self.entries.get(index));
+        let held = place.and_then(|(meta, entry)| {
+            let lines = &mut meta.lines;
+            let used = local.unwrap_or(home).used((index, entry), wanted.start, lines)?;
+            Some((used, meta, entry))
+        });
+        let Some((used, meta, entry)) = held else {
+            // What is indexed has a place, and there are numbers for more uses than memory holds.
             let reason = Reason::UnknownHandle { object: Object::Mr, handle: u64::from(index) };
             return Err(Error::new("cache_get", "", reason).into());
         };
@@ -366,14 +372,10 @@ impl<R: Registrar> Core<R> {
                 continue;
             }
             meta.phase = Phase::Ended;
+            meta.lines.iter().for_each(|line| line.used().uses.end());
             let span = meta.span;
             state.index.remove(index, &span);
             state.ended(&span, 1);
-            for local in state.locals.iter().chain([&self.home]) {
-                if let Some(used) = local.peek(index) {
-                    used.uses.end();
-                }
-            }
         }
         state.unfenced = !self.config.fences.heavy();
         indices.iter().filter_map(|&index| self.collect(state, index)).collect()

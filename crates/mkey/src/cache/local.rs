@@ -1,5 +1,4 @@
-//! What a thread keeps of a cache: its uses of each registration, and a table to find them by
-//! address.
+//! What a thread keeps of a cache: its uses of each registration, and what finds them by address.
 //!
 //! The counts stay when the thread ends, as others may hold what it took; a later thread takes them
 //! over with all they say.
@@ -7,6 +6,7 @@
 use super::core::Core;
 use super::fences::Fences;
 use super::held::Entry;
+use super::lines::{Line, Newest};
 use super::registrar::Registrar;
 use super::slab::Slab;
 use super::span::{Span, rights_serve};
@@ -17,10 +17,11 @@ use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::rights::Rights;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// One thread's view of one registration: one cache line, all that a hit looks at.
+/// One thread's view of one registration: one cache line, all that a hit looks at. It serves one
+/// place after another.
 #[repr(align(64))]
 pub(super) struct Use<R: Registrar> {
     pub(super) uses: Uses,
@@ -29,8 +30,12 @@ pub(super) struct Use<R: Registrar> {
     end: AtomicUsize,
     lkey: AtomicU32,
     rkey: AtomicU32,
-    pub(super) index: u32,
-    entry: NonNull<Entry<R>>,
+    /// The place's number.
+    index: AtomicU32,
+    /// Its own.
+    pub(super) number: u32,
+    /// The place; null: none.
+    entry: AtomicPtr<Entry<R>>,
     local: NonNull<Local<R>>,
 }
 
@@ -50,12 +55,18 @@ pub(super) struct Local<R: Registrar> {
     core_id: u64,
     core: Weak<Core<R>>,
     uses: Slab<Use<R>>,
-    /// Touched by the owner only.
-    table: UnsafeCell<Table>,
+    /// Touched by the owner only; of a local that never has one, under the cache's lock.
+    finds: UnsafeCell<Finds<R>>,
 }
 
-// SAFETY: `table` is touched by the owning thread only, and passes from one owner to the next by
-// release and acquire of `owner`. The rest is `Sync`.
+/// What finds a use by address: most lie where the address leads, the others are noted.
+struct Finds<R: Registrar> {
+    newest: Newest<R>,
+    noted: Table,
+}
+
+// SAFETY: `finds` is touched by the owning thread only, and passes from one owner to the next by
+// release and acquire of `owner`, or under the cache's lock only. The rest is `Sync`.
 unsafe impl<R: Registrar> Send for Local<R> {}
 // SAFETY: as above.
 unsafe impl<R: Registrar> Sync for Local<R> {}
@@ -105,7 +116,7 @@ impl<R: Registrar> Local<R> {
             core_id,
             core,
             uses: Slab::new(),
-            table: UnsafeCell::new(Table::new()),
+            finds: UnsafeCell::new(Finds { newest: Newest::none(), noted: Table::new() }),
         })
     }
 
@@ -176,12 +187,11 @@ impl<R: Registrar> Local<R> {
     /// owning thread.
     #[inline]
     pub(super) fn hit(&self, address: usize, len: usize, rights: u32) -> Option<&Use<R>> {
-        // SAFETY: the owning thread is here, and nothing called meanwhile touches the table.
-        let table = unsafe { &*self.table.get() };
-        let first = table.first(table::Key::page(address)).and_then(|number| self.uses.get(number));
-        let found = match first {
+        // SAFETY: the owning thread is here, and nothing called meanwhile changes it.
+        let finds = unsafe { &*self.finds.get() };
+        let found = match finds.newest.home(table::Key::page(address)) {
             Some(used) if used.serves(address, len, rights) => used,
-            _ => self.search(table, address, len, rights)?,
+            _ => self.search(finds, address, len, rights)?,
         };
         if !found.uses.take(self.fences) {
             found.late();
@@ -192,46 +202,76 @@ impl<R: Registrar> Local<R> {
     }
 
     #[inline(never)]
-    fn search(&self, table: &Table, address: usize, len: usize, rights: u32) -> Option<&Use<R>> {
+    fn search<'a>(
+        &'a self,
+        finds: &'a Finds<R>,
+        address: usize,
+        len: usize,
+        rights: u32,
+    ) -> Option<&'a Use<R>> {
+        let (page, block) = (table::Key::page(address), table::Key::block(address));
+        let Finds { newest, noted } = finds;
         // The block first: what large registrations are found by.
-        table
-            .first(table::Key::block(address))
-            .into_iter()
-            .chain(table.find(table::Key::page(address)))
-            .chain(table.find(table::Key::block(address)))
-            .filter_map(|number| self.uses.get(number))
-            .find(|used| used.serves(address, len, rights))
+        let numbers = noted.first(block).into_iter().chain(noted.find(page));
+        let numbered = numbers.chain(noted.find(block)).filter_map(|number| self.uses.get(number));
+        newest.beside(page).into_iter().chain(numbered).find(|u| u.serves(address, len, rights))
     }
 
     /// Notes where a registration is to be found from `address`. On the owning thread.
     pub(super) fn note(&self, address: usize, used: &Use<R>) {
         let (start, end) = (used.start.load(Ordering::Relaxed), used.end.load(Ordering::Relaxed));
         let stale = |number| self.uses.get(number).is_none_or(|used| !used.uses.is_live());
-        // SAFETY: the owning thread is here, and `stale` does not touch the table.
-        let table = unsafe { &mut *self.table.get() };
-        table.note(table::Key::best(address, start, end), used.index, stale);
+        // SAFETY: the owning thread is here, and `stale` does not touch it.
+        let finds = unsafe { &mut *self.finds.get() };
+        let key = table::Key::best(address, start, end);
+        if key != table::Key::page(address) || !finds.newest.is_near(used, key) {
+            finds.noted.note(key, used.number, stale);
+        }
     }
 
-    /// The use of a registration, made if need be. Under the cache's lock.
-    pub(super) fn used(&self, index: u32, entries: &Slab<Entry<R>>) -> Option<&Use<R>> {
-        entries.get(index)?;
-        self.uses.get_or_make(index, |index| Use {
-            uses: Uses::new(),
-            rights: AtomicU32::new(0),
-            start: AtomicUsize::new(0),
-            end: AtomicUsize::new(0),
-            lkey: AtomicU32::new(0),
-            rkey: AtomicU32::new(0),
-            index,
-            // The chunks of both slabs are the same, and `entries` has made this one.
-            entry: entries.get(index).map_or(NonNull::dangling(), NonNull::from),
-            local: NonNull::from(self),
-        })
-    }
-
-    /// The use of a registration, if there is one.
-    pub(super) fn peek(&self, index: u32) -> Option<&Use<R>> {
-        self.uses.get(index)
+    /// The use of what is at a place, `of` all threads' uses of which it is one then, to be found
+    /// from `address`. Under the cache's lock, on the owning thread if there is one. None past all
+    /// numbers.
+    pub(super) fn used(
+        &self,
+        (index, entry): (u32, &Entry<R>),
+        address: usize,
+        of: &mut Vec<Line<R>>,
+    ) -> Option<&Use<R>> {
+        // SAFETY: the owning thread is here, or there is none and the lock is held.
+        let newest = unsafe { &mut (*self.finds.get()).newest };
+        let key = table::Key::page(address);
+        let own = |line: &&Line<R>| std::ptr::eq(line.used().local.as_ptr(), self);
+        let is_live = of.iter().filter(own).any(|line| line.used().uses.is_live());
+        // One that is out of the way stays there while it may be in use. There is another then.
+        let fit = of.iter().filter(own).find(|line| {
+            let used = line.used();
+            newest.has(used) && (used.uses.is_live() || newest.is_near(used, key))
+        });
+        if let Some(line) = fit {
+            // SAFETY: one of this local's lines, which stay with it.
+            return Some(unsafe { line.0.as_ref() });
+        }
+        let used = newest.free(key, &self.uses, |number| Use::new(number, self))?;
+        newest.count(used, 1);
+        used.index.store(index, Ordering::Relaxed);
+        used.entry.store(std::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
+        if !is_live {
+            // What was at the place before has gone, and with it all uses of it: those that serve
+            // the place now have none out.
+            of.retain(|line| {
+                let other = line.used();
+                let goes = std::ptr::eq(other.local.as_ptr(), self);
+                if goes {
+                    used.uses.take_over(&other.uses);
+                    other.entry.store(std::ptr::null_mut(), Ordering::Relaxed);
+                    newest.count(other, -1);
+                }
+                !goes
+            });
+        }
+        of.push(Line(NonNull::from(used)));
+        Some(used)
     }
 
     pub(super) fn hits(&self) -> u64 {
@@ -254,6 +294,26 @@ impl<R: Registrar> Attached for Local<R> {
 }
 
 impl<R: Registrar> Use<R> {
+    fn new(number: u32, local: &Local<R>) -> Self {
+        Self {
+            uses: Uses::new(),
+            rights: AtomicU32::new(0),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            lkey: AtomicU32::new(0),
+            rkey: AtomicU32::new(0),
+            index: AtomicU32::new(0),
+            number,
+            entry: AtomicPtr::new(std::ptr::null_mut()),
+            local: NonNull::from(local),
+        }
+    }
+
+    /// Whether it serves no place.
+    pub(super) fn is_free(&self) -> bool {
+        self.entry.load(Ordering::Relaxed).is_null()
+    }
+
     #[inline]
     fn serves(&self, address: usize, len: usize, rights: u32) -> bool {
         let start = self.start.load(Ordering::Relaxed);
@@ -294,8 +354,8 @@ impl<R: Registrar> Use<R> {
     /// # Safety
     /// The caller has a use.
     pub(super) unsafe fn entry(&self) -> &Entry<R> {
-        // SAFETY: who has a use keeps the cache's memory.
-        unsafe { self.entry.as_ref() }
+        // SAFETY: who has a use keeps the cache's memory, and this at its place.
+        unsafe { &*self.entry.load(Ordering::Relaxed) }
     }
 
     /// A use was taken too late, and is given back.
@@ -322,8 +382,10 @@ impl<R: Registrar> Use<R> {
         let Some(core) = local.core.upgrade() else { return };
         // SAFETY: the caller has a use.
         unsafe { self.entry() }.shared.give();
+        // It may serve another place by now, which no harm comes from: then what was here before
+        // has gone.
         if !self.uses.is_live() {
-            core.settle(self.index);
+            core.settle(self.index.load(Ordering::Relaxed));
         }
     }
 }
@@ -352,7 +414,7 @@ unsafe impl<R: Registrar> Counted for Use<R> {
         if !local.is_mine() {
             self.release_elsewhere(local);
         } else if !self.uses.give(local.fences) {
-            Self::settle(local, self.index);
+            Self::settle(local, self.index.load(Ordering::Relaxed));
         }
     }
 

@@ -77,6 +77,12 @@ impl Registrar for InPd {
         Ok(Registered { mr, _watched: watched, may_stay })
     }
 
+    fn hear_changes(&self) {
+        if let Some(watcher) = self.watcher {
+            watcher.wait_for_changes();
+        }
+    }
+
     fn keys(registration: &Registered) -> (Lkey, Rkey) {
         let info = registration.mr.info();
         (info.lkey, info.rkey)

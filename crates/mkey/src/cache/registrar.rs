@@ -15,6 +15,11 @@ pub(super) trait Registrar: Send + Sync + 'static {
     /// As [`mkey_core::device::Device::reg_mr`].
     unsafe fn register(&self, span: &Span) -> Result<Self::Registration, Error>;
 
+    /// Waits until the gate has been told of every change of memory that has begun. Who asks for
+    /// what was just mapped may have got the place of what another thread is unmapping still. Not
+    /// with a lock of the cache.
+    fn hear_changes(&self);
+
     /// The keys of a registration.
     fn keys(registration: &Self::Registration) -> (Lkey, Rkey);
 

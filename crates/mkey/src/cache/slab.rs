@@ -35,11 +35,21 @@ impl<T> Slab<T> {
     /// The item; makes its chunk if need be. None past [`Slab::MOST`].
     pub(super) fn get_or_make(&self, index: u32, make: impl Fn(u32) -> T) -> Option<&T> {
         let (chunk, at) = Self::place(index);
-        let items = self.0.get(chunk)?.get_or_init(|| {
-            let first = index - at as u32;
-            (0..FIRST << chunk).map(|i| make(first + i)).collect()
-        });
-        items.get(at)
+        self.chunk_or_make(chunk, make)?.get(at)
+    }
+
+    /// A chunk's items, [`Slab::FIRST`] in the first and twice as many in each further one; makes
+    /// them if need be.
+    pub(super) fn chunk_or_make(&self, chunk: usize, make: impl Fn(u32) -> T) -> Option<&[T]> {
+        Some(self.0.get(chunk)?.get_or_init(|| {
+            let items = FIRST << chunk;
+            (0..items).map(|i| make(items - FIRST + i)).collect()
+        }))
+    }
+
+    /// A chunk's items, if they have been made.
+    pub(super) fn chunk(&self, chunk: usize) -> Option<&[T]> {
+        self.0.get(chunk)?.get().map(|items| &**items)
     }
 }
 

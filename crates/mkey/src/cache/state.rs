@@ -4,6 +4,7 @@ use super::core::{Config, Core};
 use super::error::CacheError;
 use super::failures::Failures;
 use super::index::Index;
+use super::lines::Line;
 use super::local::Local;
 use super::registrar::Registrar;
 use super::span::Span;
@@ -32,13 +33,14 @@ pub(super) enum Phase {
 }
 
 /// What is said of a place under the lock.
-#[derive(Debug)]
-pub(super) struct Meta {
+pub(super) struct Meta<R: Registrar> {
     pub(super) span: Span,
     pub(super) phase: Phase,
     pub(super) keys: (Lkey, Rkey),
     /// How many uses had been taken when victims were last looked for.
     pub(super) seen: u32,
+    /// All threads' uses of the place.
+    pub(super) lines: Vec<Line<R>>,
 }
 
 /// A registration being made, and who waits for it.
@@ -84,7 +86,7 @@ impl Flight {
 }
 
 pub(super) struct State<R: Registrar> {
-    pub(super) metas: Vec<Meta>,
+    pub(super) metas: Vec<Meta<R>>,
     free: Vec<u32>,
     pub(super) index: Index,
     pub(super) flights: Vec<Arc<Flight>>,
@@ -135,7 +137,8 @@ impl<R: Registrar> State<R> {
         }
         let index = u32::try_from(self.metas.len()).ok()?;
         let span = Span { start: 0, end: 0, rights: Rights::empty() };
-        self.metas.push(Meta { span, phase: Phase::Free, keys: Default::default(), seen: 0 });
+        let (phase, keys, lines) = (Phase::Free, Default::default(), Vec::new());
+        self.metas.push(Meta { span, phase, keys, seen: 0, lines });
         Some(index)
     }
 
@@ -194,7 +197,8 @@ impl<R: Registrar> State<R> {
     }
 
     fn uses(&self, index: u32) -> impl Iterator<Item = &super::uses::Uses> + Clone {
-        self.locals.iter().filter_map(move |local| local.peek(index)).map(|used| &used.uses)
+        let lines = self.metas.get(index as usize).map_or(&[][..], |meta| &meta.lines);
+        lines.iter().map(|line| &line.used().uses)
     }
 
     /// Idle registrations to give up, until they are `count` and have `bytes`. A hand goes round;

@@ -23,7 +23,7 @@ struct Line([u64; LINE]);
 
 /// Where to look for an address: at its page, then at the large block around it, so that a large
 /// registration does not need a slot for each of its pages.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
 impl Key {
@@ -59,7 +59,7 @@ impl Key {
 
     /// Fibonacci hashing: the upper bits are well mixed.
     #[inline]
-    fn hash(self) -> u64 {
+    pub(super) fn hash(self) -> u64 {
         self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }

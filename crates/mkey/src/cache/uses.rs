@@ -69,6 +69,17 @@ impl Uses {
         self.live.store(0, Ordering::Relaxed);
     }
 
+    /// Counts what others of this thread's have counted so far, which count nothing from now on.
+    /// Under the cache's lock, on the thread that owns the counts, while no use of theirs is out:
+    /// then nobody else writes them, and they are summed up under the lock.
+    pub(super) fn take_over(&self, other: &Self) {
+        for (own, others) in [(&self.taken, &other.taken), (&self.given, &other.given)] {
+            let sum = own.load(Ordering::Relaxed).wrapping_add(others.load(Ordering::Relaxed));
+            own.store(sum, Ordering::Release);
+            others.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// How many were taken, modulo 2^32.
     pub(super) fn taken(&self) -> u32 {
         self.taken.load(Ordering::Relaxed)

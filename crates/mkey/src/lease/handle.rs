@@ -103,7 +103,7 @@ impl Leased {
 
     /// Posts the end, or has the device free the object where that can not be.
     pub(crate) fn revoke(&self) {
-        self.lease.end();
+        self.lease.end(lock(&self.lease.state));
     }
 
     /// Whose it is.
@@ -266,10 +266,7 @@ impl Drop for Leased {
             Phase::Prepared => lease.finish(state, Ended::Unused),
             Phase::Live if lease.views.load(Ordering::Acquire) > 0 => {}
             Phase::Live if self.awaits_peer => lease.lose(state, None),
-            Phase::Live => {
-                drop(state);
-                lease.end();
-            }
+            Phase::Live => lease.end(state),
             Phase::Over(_) => lease.settle(state),
             Phase::Idle | Phase::Ending | Phase::Closing | Phase::Kept(_) => {}
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   mkey bench registration                          4 KiB to 1 GiB on 4 KiB, transparent and 2 MiB pages
   sudo mkey bench registration --stages            the same with the kernel's own times
+  sudo mkey bench registration --iommu 6           the same memory behind an IOMMU, by VFIO group 6
   mkey bench registration --sizes 1MiB..64MiB --pages 4KiB,2MiB --time 5s
   mkey bench registration --sizes 4KiB,1MiB --samples 1000
   mkey bench registration --command-cost 16us      with a declared firmware command
@@ -69,6 +70,11 @@ pub struct SweepArgs {
     /// Once more beside the other figures, since probes cost time themselves
     #[arg(long)]
     pub stages: bool,
+
+    /// Map the same memory through the IOMMU of this VFIO group, too: the N of /dev/vfio/N, with
+    /// its devices bound to vfio-pci; needs root
+    #[arg(long, value_name = "GROUP")]
+    pub iommu: Option<u32>,
 
     /// Declared time of one device command, as in 16us; added to each registration and
     /// deregistration. Rows are then marked "simulated"

@@ -2,11 +2,13 @@
 //!
 //! * [`args`]: what is asked. [`sweep`]: sizes measured in rounds.
 //! * [`stages`]: the kernel's own split; [`chains`]: its functions by driver.
+//! * [`iommu`]: the same memory behind an IOMMU.
 //! * [`report`]: the figures; [`text`] prints them, [`export`] writes CSV.
 
 pub mod args;
 pub mod chains;
 pub mod export;
+pub mod iommu;
 pub mod report;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -26,11 +28,12 @@ use crate::device;
 use crate::exit::End;
 use crate::html;
 use args::{RegistrationArgs, SweepArgs};
+use iommu::Mapper;
 use mkey_core::device::Device;
 use report::Sweep;
 use std::io::{self, Write};
 use std::time::Instant;
-use sweep::{Context, Effort};
+use sweep::{Beside, Context, Effort};
 
 /// Measures, and writes what was asked for.
 ///
@@ -86,12 +89,19 @@ fn measure_device<D: Device>(
     if let Some(missing) = probes.as_ref().and_then(|probes| probes.missing.as_ref()) {
         warn(missing);
     }
+    let (mapper, mut iommu) = args.iommu.map(Mapper::open).unzip();
+    let mapper = mapper.flatten();
+    if let Some(missing) = iommu.as_ref().and_then(|iommu| iommu.missing.as_ref()) {
+        warn(missing);
+    }
     let progress = Progress::new(args.kinds().len());
     let context = Context { device, args, effort, stop, progress: &progress };
-    let measured = context.measure(stager.as_ref(), probes.as_mut());
+    let beside = Beside { stager: stager.as_ref(), mapper: mapper.as_ref() };
+    let measured = context.measure(beside, probes.as_mut(), iommu.as_mut());
     progress.finish();
     let (rows, mut missing) = measured?;
     missing.extend(probes.as_ref().and_then(|probes| probes.missing.clone()));
+    missing.extend(iommu.as_ref().and_then(|iommu| iommu.missing.clone()));
     Ok(Sweep {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
@@ -100,6 +110,7 @@ fn measure_device<D: Device>(
         command_cost_ns: sweep::command_ns(args),
         rows,
         probes,
+        iommu,
         missing,
         seconds: (start.elapsed().as_secs_f64() * 10.0).round() / 10.0,
     })

@@ -25,6 +25,9 @@ pub struct Sweep {
     pub rows: Vec<Row>,
     /// What was probed in the kernel; `None`: not asked for.
     pub probes: Option<Probes>,
+    /// Through which IOMMU memory was mapped; `None`: not asked for.
+    #[serde(default)]
+    pub iommu: Option<Iommu>,
     /// What this machine did not allow, and the command that would.
     pub missing: Vec<Missing>,
     /// How long the run took, seconds.
@@ -62,6 +65,37 @@ pub struct Figures {
     pub terms: Option<Terms>,
     /// The kernel's; `None`: not probed.
     pub stages: Option<Stages>,
+    /// The same memory behind an IOMMU; `None`: not mapped.
+    #[serde(default)]
+    pub dma: Option<Dma>,
+}
+
+/// The same memory mapped for DMA through an IOMMU by VFIO, which pins it for that; and only
+/// pinned. The device that is measured has no part in it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dma {
+    /// Pinned and mapped.
+    pub map: Summary,
+    /// Unmapped and unpinned.
+    pub unmap: Summary,
+    /// Pinned, as the software RNIC pins.
+    pub pin: Summary,
+}
+
+impl Dma {
+    /// What the IOMMU adds to a pin, nanoseconds: a difference of medians.
+    pub fn added_ns(&self) -> f64 {
+        self.map.median_ns - self.pin.median_ns
+    }
+}
+
+/// Through which IOMMU memory was mapped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Iommu {
+    /// The VFIO group.
+    pub group: u32,
+    /// Why nothing was mapped.
+    pub missing: Option<Missing>,
 }
 
 /// What a device says that its registrations consist of.

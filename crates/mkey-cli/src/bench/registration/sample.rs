@@ -41,6 +41,7 @@ pub fn sweep() -> Sweep {
         },
         command_cost_ns: 0,
         rows,
+        iommu: None,
         probes: Some(Probes {
             chain: "rxe (soft-RoCE)".to_owned(),
             note: None,
@@ -87,6 +88,7 @@ fn row(page: &str, shift: u32, doubled: u32, fixed: f64, per_page: f64) -> Row {
             disturbed: false,
             terms: Some(terms),
             stages: None,
+            dma: None,
         })),
     }
 }

@@ -5,7 +5,8 @@
 //! not for large ones; a program that registers memory once does not find it there.
 
 use super::args::SweepArgs;
-use super::report::{Figures, Probes, Row, Stages, Terms};
+use super::iommu::{MapSet, Mapper};
+use super::report::{Dma, Figures, Iommu, Probes, Row, Stages, Terms};
 use super::stages::{self, Stager};
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
@@ -34,6 +35,8 @@ const LEAST_ROUNDS: u64 = 3;
 const MOST: u64 = 2_000;
 /// Registrations of a size that are probed.
 const PROBED: u64 = 15;
+/// Mappings of a size behind an IOMMU in one round, at most.
+const MAPPED: u64 = 20;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,22 @@ pub struct Context<'a, D: Device> {
     pub progress: &'a Progress,
 }
 
+/// What is measured beside the verbs.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// The kernel's functions.
+    pub stager: Option<&'a Stager>,
+    /// Memory behind an IOMMU.
+    pub mapper: Option<&'a Mapper>,
+}
+
+/// Why what is measured beside the verbs was given up.
+#[derive(Default)]
+struct Failed {
+    stages: Option<Missing>,
+    dma: Option<Missing>,
+}
+
 /// Memory with the reservation that it lies in, which goes after it.
 struct Memory {
     arena: Arena,
@@ -75,6 +94,7 @@ struct Size {
     /// Those during which nothing else ran in this thread's place.
     undisturbed: Set,
     stages: Option<Stages>,
+    dma: Option<Dma>,
     failed: Option<Missing>,
 }
 
@@ -101,14 +121,15 @@ struct Taking {
 }
 
 impl<D: Device> Context<'_, D> {
-    /// Measures all kinds of pages; `probes` are those of `stager`.
+    /// Measures all kinds of pages; `probes` and `iommu` are what is told of `beside`.
     ///
     /// # Errors
     /// `Stopped`; whatever else keeps a size from being measured stands in its row.
     pub fn measure(
         &self,
-        stager: Option<&Stager>,
+        beside: Beside<'_>,
         probes: Option<&mut Probes>,
+        iommu: Option<&mut Iommu>,
     ) -> Result<(Vec<Row>, Vec<Missing>)> {
         let kinds = self.args.kinds();
         // The largest first: memory is least fragmented then. One reservation stands at a time.
@@ -119,12 +140,12 @@ impl<D: Device> Context<'_, D> {
         let fit = memory::fit(largest, &Bounds { lockable: None, ..memory::bounds() });
         let pd = self.device.alloc_pd()?;
         let mut measured = Vec::new();
-        let mut trace_error = None;
+        let mut failed = Failed::default();
         let mut outcome = Ok(());
         for (done, kind) in order.into_iter().enumerate() {
             self.progress.row(done, &format!("{kind} pages"));
             let share = u32::try_from(kinds.len().max(1)).unwrap_or(1);
-            match self.kind(pd, kind, share, &fit, stager, &mut trace_error) {
+            match self.kind(pd, kind, share, &fit, beside, &mut failed) {
                 Ok(rows) => measured.push((kind, rows)),
                 Err(error) => {
                     outcome = Err(error);
@@ -135,8 +156,11 @@ impl<D: Device> Context<'_, D> {
         // The device goes with the process: a domain that it will not free has no user left.
         let _ = self.device.dealloc_pd(pd);
         outcome?;
-        if let (Some(probes), Some(missing)) = (probes, trace_error) {
+        if let (Some(probes), Some(missing)) = (probes, failed.stages) {
             probes.missing = Some(missing);
+        }
+        if let (Some(iommu), Some(missing)) = (iommu, failed.dma) {
+            iommu.missing = Some(missing);
         }
         let place = |kind: &PageKind| kinds.iter().position(|asked| asked == kind);
         measured.sort_by_key(|(kind, _)| place(kind));
@@ -149,8 +173,8 @@ impl<D: Device> Context<'_, D> {
         kind: PageKind,
         share: u32,
         fit: &Fit,
-        stager: Option<&Stager>,
-        trace_error: &mut Option<Missing>,
+        beside: Beside<'_>,
+        failed: &mut Failed,
     ) -> Result<Vec<Row>> {
         let page = kind.size() as u64;
         let mut sizes: Vec<Size> = self
@@ -183,11 +207,18 @@ impl<D: Device> Context<'_, D> {
                 Effort::Time(time) => time / share,
                 Effort::Samples(_) => Duration::MAX,
             };
-            let plain = if stager.is_some() { time / 10 * 7 } else { time };
-            self.rounds(pd, &memory.arena, &mut sizes, plain)?;
-            if let Some(stager) = stager.filter(|_| trace_error.is_none()) {
+            let Beside { stager, mapper } = beside;
+            let tenths = u32::from(stager.is_some()) * 3 + u32::from(mapper.is_some()) * 3;
+            self.rounds(pd, &memory.arena, &mut sizes, time / 10 * (10 - tenths))?;
+            if let Some(stager) = stager.filter(|_| failed.stages.is_none()) {
                 match self.probe(pd, &memory.arena, &mut sizes, stager, time / 10 * 3) {
-                    Err(RowError::Missing(missing)) => *trace_error = Some(missing),
+                    Err(RowError::Missing(missing)) => failed.stages = Some(missing),
+                    other => other?,
+                }
+            }
+            if let Some(mapper) = mapper.filter(|_| failed.dma.is_none()) {
+                match self.map(&memory.arena, kind, &mut sizes, mapper, time / 10 * 3) {
+                    Err(RowError::Missing(missing)) => failed.dma = Some(missing),
                     other => other?,
                 }
             }
@@ -323,6 +354,39 @@ impl<D: Device> Context<'_, D> {
         Ok(())
     }
 
+    /// Maps each size through the IOMMU, in rounds.
+    fn map(
+        &self,
+        arena: &Arena,
+        kind: PageKind,
+        sizes: &mut [Size],
+        mapper: &Mapper,
+        time: Duration,
+    ) -> Result<()> {
+        let mut live: Vec<_> = sizes.iter_mut().filter(|size| size.failed.is_none()).collect();
+        let slices = u32::try_from(live.len()).unwrap_or(u32::MAX).max(1);
+        let slice = time / slices.saturating_mul(ROUNDS as u32);
+        let mut sets: Vec<_> = live.iter().map(|_| MapSet::new()).collect();
+        for _ in 0..ROUNDS {
+            for (of_size, set) in live.iter_mut().zip(&mut sets) {
+                self.progress.step(&format!("{}, mapped", size(of_size.bytes)));
+                let start = Instant::now();
+                for done in 0..MAPPED {
+                    self.stop.check()?;
+                    if done > 0 && start.elapsed() > slice {
+                        break;
+                    }
+                    let address = arena.at(of_size.next_part(arena));
+                    mapper.map(address, of_size.bytes, kind, set)?;
+                }
+            }
+        }
+        for (of_size, set) in live.iter_mut().zip(sets) {
+            of_size.dma = set.summary();
+        }
+        Ok(())
+    }
+
     fn row(&self, kind: PageKind, of_size: Size) -> Row {
         let bytes = of_size.bytes;
         let outcome = of_size.outcome();
@@ -344,7 +408,7 @@ fn more(page: u64) -> String {
 impl Size {
     fn new(bytes: u64) -> Self {
         let (all, undisturbed) = (Set::new(), Set::new());
-        Self { bytes, part: 0, all, undisturbed, stages: None, failed: None }
+        Self { bytes, part: 0, all, undisturbed, stages: None, dma: None, failed: None }
     }
 
     /// The offset of the next part of the memory, far from the last one.
@@ -403,6 +467,7 @@ impl Size {
             disturbed,
             terms: set.terms(),
             stages: self.stages,
+            dma: self.dma,
         }))
     }
 }

@@ -16,6 +16,7 @@ fn args(sizes: &[u64], pages: &[Page]) -> SweepArgs {
         sizes: Sizes(sizes.to_vec()),
         pages: pages.to_vec(),
         stages: false,
+        iommu: None,
         command_cost: Duration::ZERO,
         pin: None,
         no_reserve: true,

@@ -1,6 +1,6 @@
 //! A sweep as text for people.
 
-use super::report::{Figures, Probes, Row, Stages, Sweep, Term};
+use super::report::{Figures, Iommu, Probes, Row, Stages, Sweep, Term};
 use crate::bench::report::Outcome;
 use crate::bench::report::Summary;
 use crate::bench::table::{Line, Side, WIDTH, render};
@@ -21,6 +21,10 @@ pub fn sweep(sweep: &Sweep) -> String {
     if let Some(probes) = &sweep.probes {
         let _ = write!(out, "\n{}({whose})\n", wrapped(&stages_title(probes)));
         out.push_str(&stages(sweep, probes));
+    }
+    if let Some(of) = &sweep.iommu {
+        let _ = write!(out, "\n{}({IOMMU_LABEL})\n", wrapped(&iommu_title(of)));
+        out.push_str(&iommu(sweep, of));
     }
     if !sweep.missing.is_empty() || !sweep.device.notes.is_empty() {
         let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
@@ -154,6 +158,46 @@ fn figures(sweep: &Sweep) -> String {
         })
         .collect();
     render(&columns, &lines)
+}
+
+/// The title of the mappings through an IOMMU.
+pub fn iommu_title(iommu: &Iommu) -> String {
+    format!("The same memory mapped through an IOMMU, by VFIO group {}", iommu.group)
+}
+
+/// Whose figures they are.
+pub const IOMMU_LABEL: &str = "figures of this machine's IOMMU and kernel, not of a NIC";
+
+/// What they are.
+pub const IOMMU_READING: &str = "map and unmap: by VFIO, which pins the memory for that; pin: only pinned, as the software RNIC \
+     does. \"added\" is what the map takes longer: about what a NIC behind this IOMMU pays for each \
+     registration beyond what stands above. The device that is measured has no part in it.";
+
+/// The heads of the mappings.
+pub const IOMMU_HEADS: [&str; 7] = ["page", "size", "pages", "map", "unmap", "pin", "added"];
+
+/// The rows of the mappings.
+pub fn iommu_rows(sweep: &Sweep) -> Vec<Vec<String>> {
+    let row = |row: &Row| {
+        let dma = row.figures()?.dma?;
+        let mut cells = names(row);
+        cells.push(count(row.pages()));
+        cells.extend([dma.map, dma.unmap, dma.pin].map(|of| time(of.median_ns)));
+        cells.push(signed(dma.added_ns()));
+        Some(cells)
+    };
+    sweep.rows.iter().filter_map(row).collect()
+}
+
+fn iommu(sweep: &Sweep, iommu: &Iommu) -> String {
+    if let Some(missing) = &iommu.missing {
+        return wrapped(&format!("not measured: {}", missing.what));
+    }
+    let side = |n| if n == 0 { Side::Left } else { Side::Right };
+    let columns: Vec<_> =
+        IOMMU_HEADS.iter().enumerate().map(|(n, head)| (*head, side(n), None)).collect();
+    let lines: Vec<Line> = iommu_rows(sweep).into_iter().map(Line::Cells).collect();
+    render(&columns, &lines) + &wrapped(IOMMU_READING)
 }
 
 /// The title of the stages.

@@ -2,6 +2,7 @@
 
 mod invalidation;
 mod limits;
+mod lines;
 mod model;
 mod requests;
 mod threads;
@@ -139,6 +140,8 @@ impl Registrar for Fake {
         inner.peak = inner.peak.max(inner.alive.len());
         Ok(Registration { id, span: *span, world: Arc::clone(&self.0) })
     }
+
+    fn hear_changes(&self) {}
 
     fn keys(registration: &Registration) -> (Lkey, Rkey) {
         let key = registration.id as u32;

@@ -1,0 +1,131 @@
+//! On-demand memory: advice, and what the driver counts.
+
+use crate::device::Core;
+use crate::failure::Refused;
+use crate::objects::Pd;
+use mkey_core::device::*;
+use mkey_core::error::{Error, Reason, Result};
+use mkey_core::work::Sge;
+use mkey_os::error::OsError;
+use mkey_os::rdma_netlink::{Counter, NetlinkError, mr_counters};
+use mkey_sys::inline;
+use mkey_sys::types::*;
+use std::sync::Arc;
+
+impl Core {
+    pub(crate) fn advise_mr(
+        &self,
+        pd: &Arc<Pd>,
+        advice: Advice,
+        flush: bool,
+        sges: &[Sge],
+    ) -> Result<()> {
+        let verb = "advise_mr";
+        let fail =
+            |reason| Error::new(verb, format_args!("{advice:?}, {} ranges", sges.len()), reason);
+        if sges.is_empty() {
+            return Ok(());
+        }
+        let advice = match advice {
+            Advice::Prefetch => IBV_ADVISE_MR_ADVICE_PREFETCH,
+            Advice::PrefetchWrite => IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+            Advice::PrefetchNoFault => IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+            _ => return Err(fail(Reason::Unsupported { capability: Capability::Advise })),
+        };
+        let flags = if flush { IBV_ADVISE_MR_FLAG_FLUSH } else { 0 };
+        let entry =
+            |sge: &Sge| ibv_sge { addr: sge.address.0, length: sge.length, lkey: sge.lkey.0.0 };
+        let mut entries: Vec<_> = sges.iter().map(entry).collect();
+        let Ok(count) = u32::try_from(entries.len()) else {
+            let (what, value) = ("ranges", entries.len() as u64);
+            return Err(fail(Reason::Argument { what, value, allowed: "32 bits" }));
+        };
+        let answer = pd.live.with(|pd| {
+            crate::failure::call(|| {
+                // SAFETY: the domain is live, and there are so many entries.
+                unsafe { inline::ibv_advise_mr(pd, advice, flags, entries.as_mut_ptr(), count) }
+            })
+        });
+        let answer = answer.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))?;
+        answer.map_err(|errno| {
+            let first = sges.first().copied().unwrap_or_default();
+            fail(match errno {
+                libc::ENOENT => Reason::UnknownLkey { key: first.lkey.0 },
+                libc::EFAULT => {
+                    let (address, length) = (first.address, u64::from(first.length));
+                    Reason::OutOfRange { address, length }
+                }
+                _ => {
+                    let lacks = Some(Capability::Advise);
+                    Refused { context: &self.context, verb: "ibv_advise_mr", errno, lacks }.reason()
+                }
+            })
+        })
+    }
+
+    /// What the driver has counted of an on-demand region.
+    pub(crate) fn odp_stats(&self, handle: MrHandle) -> Result<OdpStats> {
+        let verb = "odp_stats";
+        let fail = |reason| Error::new(verb, format_args!("handle {:#x}", handle.0), reason);
+        let region = self.objects.mrs.table.read().get(&handle.0).map(|mr| (mr.lkey, mr.on_demand));
+        let (lkey, on_demand) =
+            region.ok_or_else(|| self.objects.mrs.table.unknown(verb, handle.0))?;
+        if !on_demand {
+            let on = "a region that is not on demand";
+            return Err(fail(Reason::NotHere { operation: "counting of faults", on }));
+        }
+        let counters = mr_counters(&self.context.name, lkey).map_err(|error| {
+            fail(match error {
+                NetlinkError::System(OsError { call, errno }) => {
+                    Reason::System { call, errno: errno.raw_os_error() }
+                }
+                NetlinkError::KeysHidden => {
+                    let call = "finding the region in the kernel's list, which tells keys only \
+                                with CAP_NET_ADMIN";
+                    Reason::System { call, errno: libc::EPERM }
+                }
+                // An open device that the kernel does not list any more.
+                NetlinkError::NoDevice { .. } if self.context.looks_gone() => Reason::DeviceGone,
+                _ => Reason::System { call: "reading the kernel's RDMA netlink", errno: libc::EIO },
+            })
+        })?;
+        stats(&counters)
+            .ok_or_else(|| fail(Reason::Unsupported { capability: Capability::OnDemandStats }))
+    }
+}
+
+/// A region's counters by the names that drivers give them; `None`: there are none of these.
+fn stats(counters: &[Counter]) -> Option<OdpStats> {
+    let count = |name: &str| counters.iter().find(|of| of.name == name).map(|of| of.value);
+    Some(OdpStats {
+        faults: count("page_faults")?,
+        invalidations: count("page_invalidations")?,
+        // The last that drivers learned to count.
+        prefetches: count("page_prefetch").unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(names: &[(&str, u64)]) -> Vec<Counter> {
+        names.iter().map(|&(name, value)| Counter { name: name.to_owned(), value }).collect()
+    }
+
+    #[test]
+    fn counters_are_known_by_their_names_in_old_and_new_drivers() {
+        let old = counters(&[("page_faults", 1), ("page_invalidations", 2)]);
+        assert_eq!(stats(&old), Some(OdpStats { faults: 1, invalidations: 2, prefetches: 0 }));
+        let new = counters(&[
+            ("page_faults", 1),
+            ("page_faults_handled", 7),
+            ("page_invalidations", 2),
+            ("page_invalidations_handled", 8),
+            ("page_prefetch", 3),
+        ]);
+        assert_eq!(stats(&new), Some(OdpStats { faults: 1, invalidations: 2, prefetches: 3 }));
+        assert_eq!(stats(&[]), None);
+        assert_eq!(stats(&counters(&[("page_prefetch", 3)])), None);
+    }
+}
