@@ -64,9 +64,6 @@ pub const HEADERS: &[Package] = &[
     package("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
 ];
 
-/// What reads the captures that the tests write.
-pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
-
 /// Programs that are run on software RNICs, and rdma-core's own tests.
 pub const PROGRAMS: &[Package] = &[
     package("ibverbs-utils", "ibv_devinfo"),
@@ -74,9 +71,12 @@ pub const PROGRAMS: &[Package] = &[
     package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
 ];
 
+/// What reads the captures that the tests write.
+pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, CAPTURES, PROGRAMS];
+    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CAPTURES];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

@@ -144,9 +144,9 @@ pub const PARTS: &[Part] = &[
 /// All test targets but those that are parts of their own, by nextest where it is installed.
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
-    // Tests compile against them and run them; where they cannot be had, those tests say so.
-    if let Err(error) = packages::get(&[packages::HEADERS, packages::CAPTURES, packages::PROGRAMS])
-    {
+    // Tests use them; where they cannot be had, those tests say so.
+    let groups = [packages::HEADERS, packages::PROGRAMS, packages::CAPTURES];
+    if let Err(error) = packages::get(&groups) {
         println!("{error:#}");
     }
     let mut command = workspace.cargo();

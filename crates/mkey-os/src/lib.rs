@@ -40,7 +40,8 @@
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
-//! **[`count_fd`], descriptors that count.** What a program can poll for.
+//! **[`count_fd`], descriptors that count, [`quiet_thread`], threads that take no signals**: what a
+//! program can poll for, and what runs beside a program that knows nothing of it.
 //!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
@@ -91,6 +92,7 @@ pub mod numa;
 pub mod pin;
 pub mod prefault;
 pub mod proc;
+pub mod quiet_thread;
 pub mod rdma_netlink;
 mod spans;
 pub mod system_calls;

@@ -29,17 +29,27 @@ struct State {
     /// Destroyed.
     retired: bool,
     armed: Armed,
+    /// Whether a completion is more than an entry: the queue is armed or stamped.
+    attentive: bool,
     channel: Option<Use<Channel>>,
     credits: Vec<Credit>,
     /// When each entry came, if they are stamped.
     stamps: Option<Stamps>,
 }
 
-/// The times of the entries, in the same order.
+/// The times of the entries, in the same order. Of entries that were taken some may be left.
 #[derive(Debug)]
 struct Stamps {
     clock: Arc<dyn Clock>,
     times: VecDeque<Duration>,
+}
+
+impl Stamps {
+    /// Drops those of entries that were taken: of the oldest, until `held` are left.
+    fn align(&mut self, held: usize) {
+        let taken = self.times.len().saturating_sub(held);
+        self.times.drain(..taken);
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +121,7 @@ impl Cq {
         let mut state = lock(&self.state);
         let State { entries, stamps, .. } = &mut *state;
         if let Some(stamps) = stamps {
+            stamps.align(entries.len());
             let mut of = entries.iter().map(|entry| entry.completion.qp_num);
             stamps.times.retain(|_| of.next() != Some(qp_num));
         }
@@ -161,16 +172,26 @@ impl Cq {
             return if first { Err(Overrun) } else { Ok(()) };
         }
         state.entries.push_back(Entry { completion: *completion, credit });
-        if let Some(stamps) = &mut state.stamps {
-            stamps.times.push_back(stamps.clock.now());
-        }
-        if state.armed != Armed::No {
-            self.notify(&mut state, solicited);
+        if state.attentive {
+            self.pushed(&mut state, solicited);
         }
         Ok(())
     }
 
+    /// What follows where the queue is armed or stamped.
     #[cold]
+    fn pushed(&self, state: &mut State, solicited: bool) {
+        let before = state.entries.len() - 1;
+        if let Some(stamps) = &mut state.stamps {
+            stamps.align(before);
+            stamps.times.push_back(stamps.clock.now());
+        }
+        if state.armed != Armed::No {
+            self.notify(state, solicited);
+        }
+        state.attentive = state.armed != Armed::No || state.stamps.is_some();
+    }
+
     fn notify(&self, state: &mut State, solicited: bool) {
         if (state.armed == Armed::Any || solicited)
             && let Some(channel) = &state.channel
@@ -189,7 +210,11 @@ impl Cq {
     /// Takes one, with the time it came at: 0 if it was not stamped.
     pub(crate) fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>, Reason> {
         let mut state = lock(&self.state);
-        let when = state.stamps.as_ref().and_then(|stamps| stamps.times.front().copied());
+        let held = state.entries.len();
+        let when = state.stamps.as_mut().and_then(|stamps| {
+            stamps.align(held);
+            stamps.times.front().copied()
+        });
         let mut into = [Completion::BLANK];
         let taken = self.take(&mut state, &mut into)?;
         let [completion] = into;
@@ -201,6 +226,7 @@ impl Cq {
         let mut state = lock(&self.state);
         let times = state.entries.iter().map(|_| Duration::ZERO).collect();
         state.stamps = Some(Stamps { clock, times });
+        state.attentive = true;
     }
 
     #[inline(always)]
@@ -221,9 +247,6 @@ impl Cq {
                 finished.store(done, Ordering::Release);
             }
         }
-        if let Some(stamps) = &mut state.stamps {
-            stamps.times.drain(..taken.min(stamps.times.len()));
-        }
         Ok(taken)
     }
 
@@ -238,6 +261,7 @@ impl Cq {
         } else if state.armed == Armed::No {
             state.armed = Armed::Solicited;
         }
+        state.attentive = true;
         Ok(())
     }
 

@@ -1,15 +1,16 @@
 //! The device: the control plane.
 
+use crate::capabilities::capabilities;
 use crate::completion::Cq;
 use crate::core::{Core, Objects, announce_qp, executors, forget_qp};
 use crate::data_plane::{SoftCq, SoftQp, SoftSrq};
-use crate::device_memory::{DeviceMemory, MAX_DM_SIZE};
+use crate::device_memory::DeviceMemory;
 use crate::events::{Channel, EventQueue};
 use crate::link::{Port, mtu};
 use crate::object::{Ah, Pd, PdUse, Use, Used};
 use crate::options::{PinMode, SoftOptions};
 use crate::qp::{Qp, Ties};
-use crate::receive::{MAX_SGE, Srq, XrcHome};
+use crate::receive::{Srq, XrcHome};
 use crate::refusals::RefusalLog;
 use crate::registration::Registrations;
 use crate::slots::MOST;
@@ -34,7 +35,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 const QP_NUM_BITS: u32 = 24;
 
 /// A software RNIC.
@@ -280,52 +280,6 @@ fn in_range(
     }
     let reason = Reason::Argument { what, value: u64::from(value), allowed };
     Err(Error::new(verb, format_args!("{what} {value}"), reason))
-}
-
-fn capabilities(options: &SoftOptions) -> Capabilities {
-    let both = OdpOps::SEND | OdpOps::RECV;
-    let uc = both | OdpOps::WRITE | OdpOps::SRQ_RECV;
-    Capabilities {
-        driver: "mkey software RNIC".to_owned(),
-        software: true,
-        max_mr: options.max_keys,
-        max_mr_size: u64::MAX,
-        max_mw: options.max_keys,
-        max_qp: MOST,
-        max_cq: MOST,
-        max_cqe: 1 << 22,
-        max_srq: MOST,
-        max_pd: MOST,
-        max_ah: MOST,
-        max_qp_wr: 1 << 15,
-        max_sge: MAX_SGE as u32,
-        max_inline: 1024,
-        max_rd_atomic: MAX_RD_ATOMIC,
-        max_fast_mr_entries: Engine::MAX_FAST_MR_ENTRIES,
-        window1: true,
-        window2: true,
-        atomics: true,
-        atomic_write: true,
-        zero_based: true,
-        null_mr: true,
-        rereg: true,
-        srq: true,
-        xrc: true,
-        dma_buf: true,
-        max_dm_size: MAX_DM_SIZE,
-        flush: false,
-        advise: true,
-        odp: OdpCaps {
-            explicit: true,
-            implicit: options.implicit_odp,
-            rc: uc | OdpOps::READ | OdpOps::ATOMIC,
-            uc,
-            ud: both | OdpOps::SRQ_RECV,
-            xrc: uc | OdpOps::READ | OdpOps::ATOMIC,
-        },
-        // No page lists: any page size from 4 KiB costs one entry.
-        page_sizes: !0xfff,
-    }
 }
 
 impl DataPlane for SoftDevice {

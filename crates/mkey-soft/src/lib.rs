@@ -23,6 +23,7 @@
 //! * RC, UC, UD and XRC. A failed work request puts an RC queue pair into ERR, another one into SQE.
 #![deny(unsafe_code)]
 
+mod capabilities;
 mod clock;
 mod completion;
 mod core;

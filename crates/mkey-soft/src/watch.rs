@@ -62,7 +62,7 @@ impl Watch {
         // A forked child whose parent has started the watcher hears nothing.
         if watcher.is_here() {
             // The thread comes first: without it every event would stop all accesses for ever.
-            let thread = mkey_os::thread::spawn_behind("mkey-soft marks", || notes.mark_all());
+            let thread = mkey_os::quiet_thread::spawn("mkey-soft marks", || notes.mark_all());
             thread.map_err(|error| Unavailable {
                 source: mkey_os::error::OsError {
                     call: "clone",

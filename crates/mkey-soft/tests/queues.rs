@@ -69,6 +69,14 @@ fn stamps_are_of_the_moment_when_a_completion_came() {
     assert_eq!(taken(), Some((1, Duration::ZERO)), "it came before");
     assert_eq!(taken(), Some((2, Duration::from_micros(5))));
     assert_eq!(taken(), None);
+    // Some that are taken without a look at their stamps.
+    write(3);
+    a.pass(Duration::from_micros(1));
+    write(4);
+    assert_eq!(a.done(), [(3, Success), (4, Success)]);
+    a.pass(Duration::from_micros(1));
+    write(5);
+    assert_eq!(taken(), Some((5, Duration::from_micros(14))));
 }
 
 #[test]

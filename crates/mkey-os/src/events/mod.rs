@@ -260,10 +260,9 @@ impl Watcher {
             }),
         });
         let for_thread = Arc::clone(&inner);
-        let thread = crate::thread::spawn_behind("mkey-events", move || {
-            listen(&for_thread, fd, &stop_there)
-        })
-        .map_err(|error| unavailable(OsError::from_io("clone", &error)))?;
+        let thread =
+            crate::quiet_thread::spawn("mkey-events", move || listen(&for_thread, fd, &stop_there))
+                .map_err(|error| unavailable(OsError::from_io("clone", &error)))?;
         Ok(Self { inner, stop, thread: Some(thread) })
     }
 

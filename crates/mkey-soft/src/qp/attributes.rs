@@ -35,7 +35,7 @@ pub(super) fn fresh() -> QpAttr {
 impl Qp {
     /// Changes attributes and state; all or nothing.
     pub(crate) fn modify(&self, change: &QpModify) -> Result<(), Reason> {
-        check_values(change, crate::device::MAX_RD_ATOMIC)?;
+        check_values(change, crate::capabilities::MAX_RD_ATOMIC)?;
         if change.state == Some(QpState::Rtr)
             && let Some(port) = &self.core.port
         {

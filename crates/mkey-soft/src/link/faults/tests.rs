@@ -82,8 +82,7 @@ fn the_same_seed_gives_the_same_faults() {
     let all = |seed: u64| {
         let scene = Scene::new(&format!("loss=10%,dup=10%,reorder=10%,corrupt=10%,seed={seed}"));
         (0..1000).for_each(|psn| scene.send(psn));
-        let sent = lock(&scene.log.sent).clone();
-        sent
+        lock(&scene.log.sent).clone()
     };
     assert_eq!(all(1), all(1));
     assert_ne!(all(1), all(2));

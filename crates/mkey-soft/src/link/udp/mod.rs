@@ -53,7 +53,8 @@ impl Udp {
     /// # Errors
     /// Those of binding it.
     pub(crate) fn of(gid: Gid, numbers: Option<Arc<Endpoint>>) -> io::Result<Arc<Self>> {
-        static SOCKETS: Mutex<Option<HashMap<(Gid, u32), Weak<Udp>>>> = Mutex::new(None);
+        type Sockets = HashMap<(Gid, u32), Weak<Udp>>;
+        static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
         let mut sockets = lock(&SOCKETS);
         let sockets = sockets.get_or_insert_default();
         sockets.retain(|_, udp| udp.strong_count() > 0);

@@ -5,7 +5,6 @@ use crate::measure::{Failed, alternate, once, timed};
 use crate::peer::{Board, End, FREE, SPACE, Second, Task};
 use crate::report::{Aim, Line, Unit};
 use anyhow::{Context, Result};
-use mkey_core::device::Device;
 use mkey_core::work::{SendOp, SendWr};
 use mkey_soft::{Link, gid_of};
 use std::hint::black_box;
