@@ -182,6 +182,7 @@ fn r_odp_01_on_demand_memory_is_refused_where_it_is_not_offered() {
             let capability = Capability::OnDemand;
             assert_eq!(refused.reason, Reason::Unsupported { capability });
             assert!(refused.to_string().contains("on-demand paging"), "{refused}");
+            assert!(refused.to_string().contains("which pins it"), "{refused}");
         }
     }
     // SAFETY: as above.
