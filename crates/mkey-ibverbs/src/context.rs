@@ -17,6 +17,8 @@ pub(crate) struct Context {
     /// libmlx5, for a device of that kind.
     pub(crate) mlx5: Option<&'static Mlx5>,
     pub(crate) name: String,
+    /// The kernel's driver of it, where it tells.
+    pub(crate) driver: Option<String>,
     pub(crate) fork: Fork,
     context: NonNull<ibv_context>,
     gone: AtomicBool,
@@ -100,7 +102,9 @@ impl Context {
             ),
         };
         let name = name.to_owned();
-        let this = Self { verbs, mlx5, name, fork, context, gone: AtomicBool::new(false) };
+        let driver = driver(Path::new("/"), &name);
+        let gone = AtomicBool::new(false);
+        let this = Self { verbs, mlx5, name, driver, fork, context, gone };
         // SAFETY: the device is open.
         let events = unsafe { (*context.as_ptr()).async_fd };
         crate::events::never_block(events)

@@ -47,7 +47,8 @@ pub(crate) fn call(mut verb: impl FnMut() -> i32) -> Result<(), i32> {
     })
 }
 
-fn again<T>(mut verb: impl FnMut() -> Result<T, i32>) -> Result<T, i32> {
+/// Calls a verb again for a while where it answers EAGAIN.
+pub(crate) fn again<T>(mut verb: impl FnMut() -> Result<T, i32>) -> Result<T, i32> {
     for tried in 1..TRIES {
         match verb() {
             Err(libc::EAGAIN) => std::thread::sleep(Duration::from_millis(1 << (tried - 1))),
