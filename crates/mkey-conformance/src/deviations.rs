@@ -100,7 +100,7 @@ pub const RXE: &[Deviation] = &[
     Deviation {
         of: &["R-REG-19"],
         kernels: OLD,
-        effect: Effect::Fails,
+        effect: Effect::ByChance,
         does: "the refusal of a READ that has begun names its first packet, which the requester \
                takes for an old answer: it hears nothing, and retries are exceeded",
         source: "rxe_resp.c, acknowledge; rxe_comp.c, check_psn",

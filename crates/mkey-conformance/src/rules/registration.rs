@@ -5,13 +5,13 @@ use crate::fixture::{ALL, BIND, Side, Subject};
 use crate::memory::{Memory, PAGE};
 use crate::pair::Pair;
 use crate::region::Mr;
-use crate::registry::{device_offers, rule_tests};
+use crate::registry::{device_offers, keeps, rule_tests};
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::device::{Capability, Device, MrHandle, MrSpec, MwKind, PdHandle, SrqHandle};
 use mkey_core::error::errno::{EBUSY, EFAULT, EINVAL, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
 use mkey_core::queue_pair::{QpInit, QpKind, QpState};
 use mkey_core::rights::Rights;
-use mkey_core::status::WcStatus::{LocProtErr, RemAccessErr, Success, WrFlushErr};
+use mkey_core::status::WcStatus::{LocProtErr, RemAccessErr, RetryExcErr, Success, WrFlushErr};
 use mkey_core::work::SendOp::{Read, Send, Write};
 use mkey_core::work::Sge;
 use std::collections::HashSet;
@@ -422,7 +422,7 @@ fn r_reg_19_dereg_of_the_remote_region_under_reads<S: Subject>(s: &S) {
         let p = Pair::rc(s);
         let (local, remote) = (p.a.mr(LENGTH, ALL), p.b.mr(LENGTH, ALL));
         let (started, device) = (AtomicBool::new(false), p.b.device());
-        std::thread::scope(|scope| {
+        let heard = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !started.load(Ordering::Acquire) {
                     std::hint::spin_loop();
@@ -439,12 +439,16 @@ fn r_reg_19_dereg_of_the_remote_region_under_reads<S: Subject>(s: &S) {
                 }
             };
             assert!(succeeded > 0);
-            assert_eq!(last, RemAccessErr, "after {succeeded} successes");
+            let unheard = !keeps("R-REG-19") && last == RetryExcErr;
+            assert!(last == RemAccessErr || unheard, "{last:?} after {succeeded} successes");
+            !unheard
         });
         p.are(QpState::Err, QpState::Err);
         remote.untouched();
-        p.restate();
-        p.works();
+        if heard {
+            p.restate();
+            p.works();
+        }
     }
 }
 
