@@ -35,6 +35,8 @@ pub(crate) fn capabilities(
         max_inline: tried.max_inline,
         max_rd_atomic: u8::try_from(limit(plain.max_qp_rd_atom)).unwrap_or(u8::MAX),
         max_fast_mr_entries: if tried.fast_mr.or_says(false) { fast_mr::MOST_ENTRIES } else { 0 },
+        // Keys of mlx5, the only ones there are, have no address of their own.
+        fast_mr_zero_based: true,
         window1: tried.window1.or_says(says(IBV_DEVICE_MEM_WINDOW)),
         window2: tried.window2.or_says(says(IBV_DEVICE_MEM_WINDOW_TYPE_2B))
             && says(IBV_DEVICE_MEM_WINDOW_TYPE_2B),
