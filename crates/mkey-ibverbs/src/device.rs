@@ -529,23 +529,21 @@ impl Device for IbvDevice {
         };
         let asked = attr.cap;
         let made = pd.live.with(|raw| {
-            send_cq.live.with(|send| {
-                recv_cq.live.with(|recv| {
-                    (attr.send_cq, attr.recv_cq) = (send, recv);
-                    match &srq {
-                        None => self.make_qp(raw, init.kind, &mut attr),
-                        Some(srq) => srq
-                            .live
-                            .with(|srq| {
-                                attr.srq = srq;
-                                self.make_qp(raw, init.kind, &mut attr)
-                            })
-                            .unwrap_or(Err(libc::ENOENT)),
-                    }
-                })
+            Live::with_both(&send_cq.live, &recv_cq.live, |send, recv| {
+                (attr.send_cq, attr.recv_cq) = (send, recv);
+                match &srq {
+                    None => self.make_qp(raw, init.kind, &mut attr),
+                    Some(srq) => srq
+                        .live
+                        .with(|srq| {
+                            attr.srq = srq;
+                            self.make_qp(raw, init.kind, &mut attr)
+                        })
+                        .unwrap_or(Err(libc::ENOENT)),
+                }
             })
         });
-        let made = made.flatten().flatten().unwrap_or(Err(libc::ENOENT));
+        let made = made.flatten().unwrap_or(Err(libc::ENOENT));
         let (qp, umr) = made.map_err(|errno| self.why_no_qp(verb, errno, init))?;
         // SAFETY: a live queue pair.
         let num = unsafe { qp.as_ref().qp_num };

@@ -193,7 +193,9 @@ impl Core {
             return Ok(count);
         }
         let posted = first + batch.before(bad).min(count - 1);
-        let reason = chain.get(posted).map(|wr| self.refused_send(qp, errno_of(answer), wr));
+        let reason = chain
+            .get(posted)
+            .map(|wr| self.refused_send(qp, "ibv_post_send", errno_of(answer), wr));
         Err((posted, reason.unwrap_or(Reason::DeviceGone)))
     }
 
@@ -215,7 +217,7 @@ impl Core {
         match unsafe { inline::ibv_bind_mw(raw, mw, &raw mut bind) } {
             0 => Ok(()),
             libc::EPERM => Err(Reason::OtherPd),
-            errno => Err(self.refused_send(qp, errno_of(errno), wr)),
+            errno => Err(self.refused_send(qp, "ibv_bind_mw", errno_of(errno), wr)),
         }
     }
 
@@ -230,7 +232,10 @@ impl Core {
             return Err(Reason::Unsupported { capability: Capability::FastMr });
         };
         match held.region(Lkey(reg.key)).map(|mr| &mr.memory) {
-            Some(Memory::Fast(key)) => umr.post(wr.wr_id, wr.flags, key, reg),
+            Some(Memory::Fast(key)) => match umr.post(wr.wr_id, wr.flags, key, reg)? {
+                0 => Ok(()),
+                errno => Err(self.refused_send(qp, "ibv_wr_complete", errno_of(errno), wr)),
+            },
             _ => {
                 let refusal = Refusal::UnknownIndex { key: reg.key };
                 Err(Reason::Refused(ManageRefusal::Key(refusal)))
@@ -240,7 +245,13 @@ impl Core {
 
     /// Why a send was refused.
     #[cold]
-    fn refused_send(&self, qp: &Qp, errno: i32, wr: &SendWr<'_>) -> Reason {
+    fn refused_send(
+        &self,
+        qp: &Qp,
+        call: &'static str,
+        errno: i32,
+        wr: &SendWr<'_>,
+    ) -> Reason {
         if errno == libc::ENOMEM {
             return Reason::QueueFull { depth: qp.cap.max_send_wr };
         }
@@ -257,7 +268,7 @@ impl Core {
         if self.context.looks_gone() {
             return Reason::DeviceGone;
         }
-        Reason::System { call: "ibv_post_send", errno }
+        Reason::System { call, errno }
     }
 
     /// Posts a chain to a receive queue.

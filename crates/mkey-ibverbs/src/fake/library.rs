@@ -238,6 +238,7 @@ unsafe fn new_qp(pd: *mut ibv_pd, attr: &ibv_qp_init_attr, verb: &'static str) -
     base.state = IBV_QPS_RTS;
     qp.plain.wr_start = Some(wr_start);
     qp.plain.wr_complete = Some(wr_complete);
+    qp.plain.wr_abort = Some(wr_abort);
     qp.special.wr_mr_list = Some(wr_mr_list);
     made(context, verb, qp).cast()
 }
@@ -394,11 +395,20 @@ unsafe extern "C" fn mlx5dv_destroy_mkey(mkey: *mut mlx5dv_mkey) -> c_int {
 }
 
 unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
-    &raw mut (*qp.cast::<FakeQp>()).special
+    let context = (*qp).qp_base.context;
+    let qp = qp.cast::<FakeQp>();
+    if asked(context, "mr_list") != 0 {
+        (*qp).special.wr_mr_list = None;
+    }
+    &raw mut (*qp).special
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     note(qp.cast(), "start".to_owned());
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    note(qp.cast(), "abort".to_owned());
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {

@@ -7,7 +7,7 @@ use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
 use mkey_core::device::*;
 use mkey_core::error::{Object, Reason};
 use mkey_core::event::AsyncEvent;
-use mkey_core::key::{Key, Lkey};
+use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::queue_pair::{QpInit, QpKind};
 use mkey_core::refusal::ManageRefusal;
 use mkey_core::rights::Rights;
@@ -26,6 +26,16 @@ fn register(device: &IbvDevice, pd: PdHandle) -> mkey_core::error::Result<MrInfo
     // SAFETY: the library is made up and touches no memory.
     unsafe { device.reg_mr(pd, &spec) }
 }
+
+/// A bind that names neither window nor region.
+const NO_BIND: BindMw = BindMw {
+    mw: Rkey(Key(0)),
+    new_key: Rkey(Key(0)),
+    mr: Lkey(Key(0)),
+    address: IoAddr(0),
+    length: 1,
+    rights: Rights::empty(),
+};
 
 fn pair(device: &IbvDevice) -> (PdHandle, CqHandle, QpInfo) {
     let pd = device.alloc_pd().unwrap();
@@ -166,15 +176,7 @@ fn a_chain_that_is_refused_in_the_middle_says_how_far_it_came() {
     assert_eq!(refused.posted, 2);
     assert!(matches!(refused.error.reason, Reason::QueueFull { .. }), "{}", refused.error);
     // A work request that libibverbs never sees: those before it are posted.
-    let missing = BindMw {
-        mw: Default::default(),
-        new_key: Default::default(),
-        mr: Lkey::default(),
-        address: IoAddr(0),
-        length: 1,
-        rights: Rights::empty(),
-    };
-    let chain = [SendWr::new(7, SendOp::Send, &[]), SendWr::new(8, SendOp::BindMw(missing), &[])];
+    let chain = [SendWr::new(7, SendOp::Send, &[]), SendWr::new(8, SendOp::BindMw(NO_BIND), &[])];
     let refused = plane.post_send(&chain).unwrap_err();
     assert_eq!(refused.posted, 1);
     assert!(matches!(refused.error.reason, Reason::Refused(_)), "{}", refused.error);
@@ -240,7 +242,8 @@ fn r_fr_06_mlx5_keys_are_written_by_work_requests_in_order_with_the_others() {
     ));
     assert!(matches!(post(RegMr { key: Key(0xffff_0000), ..reg }), Reason::Refused(_)));
     fake.fail("complete", &[libc::EINVAL]);
-    assert!(matches!(post(reg), Reason::System { call: "ibv_wr_complete", .. }));
+    let complete = Reason::System { call: "ibv_wr_complete", errno: libc::EINVAL };
+    assert_eq!(post(reg), complete);
     assert!(matches!(device.alloc_fast_mr(pd, 17).unwrap_err().reason, Reason::Argument { .. }));
     device.dereg_mr(fast.handle).unwrap();
     drop((device, plane, queue));
@@ -248,23 +251,75 @@ fn r_fr_06_mlx5_keys_are_written_by_work_requests_in_order_with_the_others() {
 }
 
 #[test]
-fn a_kernel_that_does_not_retag_mlx5_keys_gets_them_as_they_were_made() {
+fn mlx5_keys_that_can_not_be_retagged_are_no_fast_registration() {
     let fake = FakeDevice::plug_in("mlx5");
     let device = fake.open();
-    let (pd, _, qp) = pair(&device);
-    let plane = device.qp(qp.handle).unwrap();
-    fake.fail("create_mkey with tag", &[libc::EOPNOTSUPP, libc::EOPNOTSUPP]);
-    let fast = device.alloc_fast_mr(pd, 2).unwrap();
-    let entries = [Sge::default()];
-    let reg = |key| RegMr { key, iova: IoAddr(0), rights: Rights::empty(), entries: &entries };
-    let post = |key| plane.post_send(&[SendWr::new(9, SendOp::RegMr(reg(key)), &[])]);
-    let refused = post(fast.rkey.0.next()).unwrap_err().error;
-    assert!(matches!(refused.reason, Reason::Argument { what: "key", .. }), "{refused}");
-    post(fast.rkey.0).unwrap();
-    fake.fail("create_mkey with tag", &[libc::EOPNOTSUPP, libc::EOPNOTSUPP]);
-    fake.fail("create_mkey", &[libc::EOPNOTSUPP]);
+    let pd = device.alloc_pd().unwrap();
     let lacks = Reason::Unsupported { capability: Capability::FastMr };
+    // Ending by the peer is given up where it is not offered, and only then.
+    fake.fail("create_mkey with tag", &[libc::EOPNOTSUPP]);
+    device.alloc_fast_mr(pd, 2).unwrap();
+    fake.fail("create_mkey with tag", &[libc::EOPNOTSUPP, libc::EOPNOTSUPP]);
     assert_eq!(device.alloc_fast_mr(pd, 2).unwrap_err().reason, lacks);
+    fake.script().log.clear();
+    fake.fail("create_mkey with tag", &[libc::ENOMEM]);
+    let refused = device.alloc_fast_mr(pd, 2).unwrap_err();
+    assert!(matches!(refused.reason, Reason::System { errno: libc::ENOMEM, .. }), "{refused}");
+    assert_eq!(fake.script().log, ["create_mkey with tag"]);
+    // A device of which no key can be retagged does not offer it.
+    let fake = FakeDevice::plug_in("mlx5");
+    fake.fail("create_mkey with tag", &[libc::EOPNOTSUPP, libc::EOPNOTSUPP]);
+    let device = fake.open();
+    assert_eq!(device.capabilities().max_fast_mr_entries, 0);
+    assert!(!device.tried().fast_mr.works());
+}
+
+/// Fast registration to be tried with: a device, its region and the queue pair's data plane.
+fn fast(fake: &FakeDevice) -> (std::sync::Arc<IbvDevice>, MrInfo, crate::IbvQp) {
+    let device = fake.open();
+    let (pd, _, qp) = pair(&device);
+    let (fast, plane) = (device.alloc_fast_mr(pd, 2).unwrap(), device.qp(qp.handle).unwrap());
+    (device, fast, plane)
+}
+
+fn registration<'a>(fast: &MrInfo, rights: Rights) -> SendWr<'a> {
+    let key = fast.rkey.0.next();
+    const ENTRIES: &[Sge] = &[Sge { address: IoAddr(0x5000), length: 10, lkey: Lkey(Key(0x300)) }];
+    SendWr::new(9, SendOp::RegMr(RegMr { key, iova: IoAddr(0), rights, entries: ENTRIES }), &[])
+}
+
+#[test]
+fn a_full_queue_is_told_of_fast_registration_as_of_other_work() {
+    let fake = FakeDevice::plug_in("mlx5");
+    let (_device, fast, plane) = fast(fake);
+    fake.fail("complete", &[libc::ENOMEM]);
+    let refused = plane.post_send(&[registration(&fast, Rights::empty())]).unwrap_err();
+    assert!(matches!(refused.error.reason, Reason::QueueFull { .. }), "{refused}");
+    assert_eq!(refused.posted, 0);
+}
+
+#[test]
+fn a_fast_registration_that_can_not_be_built_lets_go_of_the_queue() {
+    let fake = FakeDevice::plug_in("mlx5");
+    fake.fail("mr_list", &[libc::EOPNOTSUPP]);
+    let (_device, fast, plane) = fast(fake);
+    fake.script().log.clear();
+    let refused = plane.post_send(&[registration(&fast, Rights::empty())]).unwrap_err();
+    let lacks = Reason::Unsupported { capability: Capability::FastMr };
+    assert_eq!(refused.error.reason, lacks);
+    assert_eq!(fake.script().log, ["start", "abort"]);
+}
+
+#[test]
+fn fast_registration_drops_optional_rights_and_names_those_that_mlx5_does_not_take() {
+    let fake = FakeDevice::plug_in("mlx5");
+    let (_device, fast, plane) = fast(fake);
+    let ordered = Rights::LOCAL_WRITE | Rights::RELAXED_ORDERING;
+    plane.post_send(&[registration(&fast, ordered)]).unwrap();
+    assert!(fake.script().log.iter().any(|line| line.contains("rights 1,")));
+    let rights = Rights::MW_BIND | Rights::FLUSH_GLOBAL;
+    let refused = plane.post_send(&[registration(&fast, ordered | rights)]).unwrap_err();
+    assert_eq!(refused.error.reason, Reason::UnfitRights { rights });
 }
 
 #[test]
