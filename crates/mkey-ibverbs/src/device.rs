@@ -68,14 +68,14 @@ impl IbvDevice {
             Error::new("open_device", name, Reason::NoDevice { why: error.to_string().into() })
         })?;
         // Without it the device is used by libibverbs alone.
-        let mlx5 = Mlx5::load(verbs).ok();
+        let mlx5 = Mlx5::load(verbs).map_err(|error| error.to_string());
         Self::open_by(verbs, mlx5, name)
     }
 
     /// Opens a device of libraries that are loaded already.
     pub(crate) fn open_by(
         verbs: &'static Verbs,
-        mlx5: Option<&'static Mlx5>,
+        mlx5: std::result::Result<&'static Mlx5, String>,
         name: &str,
     ) -> Result<Arc<Self>> {
         let context = Context::open(verbs, mlx5, name)?;
@@ -132,8 +132,7 @@ impl Core {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.capabilities
-            .get_or_init(|| capabilities(self.context.driver.as_deref(), &self.attr, self.tried()))
+        self.capabilities.get_or_init(|| capabilities(&self.context, &self.attr, self.tried()))
     }
 
     /// Destroys all objects, users first.
@@ -346,15 +345,17 @@ impl Device for IbvDevice {
         let (verb, core) = ("get_cq_event", &self.core);
         let found = core.objects.channels.get(verb, channel.0)?;
         let deadline = Deadline::after(timeout);
-        let wake = found.wake.as_raw_fd();
+        let (wake, gone) = (found.wake.as_raw_fd(), core.context.gone_bell());
         loop {
             let waited = found.live.with(|raw| {
                 // SAFETY: a live channel.
-                let ready = events::wait(unsafe { (*raw).fd }, wake, deadline)?;
+                let ready = events::wait(unsafe { (*raw).fd }, [wake, gone], deadline)?;
                 Ok(match ready {
                     // Whoever ends the channel waits for us to let go of it.
-                    [_, true] => Waited::Ended,
-                    [true, _] => take_event(core.context.verbs, raw)?,
+                    [_, true, _] => Waited::Ended,
+                    [true, ..] => take_event(core.context.verbs, raw)?,
+                    // What the driver still completes is found by polling.
+                    [_, _, true] => return Err(libc::ENODEV),
                     _ => Waited::TimedOut,
                 })
             });
@@ -650,7 +651,16 @@ impl Device for IbvDevice {
                     .to_owned(),
             ),
         }
-        if caps.max_fast_mr_entries == 0 {
+        let context = &self.core.context;
+        let mlx5 = context.name.starts_with("mlx5")
+            || context.driver.as_deref().is_some_and(|driver| driver.starts_with("mlx5"));
+        if caps.max_fast_mr_entries == 0 && mlx5 {
+            let tried = || format!("a memory key: {}", self.core.tried().fast_mr);
+            let why = context.no_mlx5.clone().unwrap_or_else(tried);
+            notes.push(format!(
+                "fast registration by mlx5 UMR work requests is not to be had here: {why}"
+            ));
+        } else if caps.max_fast_mr_entries == 0 {
             let instead = if caps.window2 {
                 "type 2 memory windows over one region take its place"
             } else {

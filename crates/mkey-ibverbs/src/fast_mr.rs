@@ -177,8 +177,7 @@ impl Umr {
                 (*plain).wr_id = wr_id;
                 (*plain).wr_flags = flags.bits() | IBV_SEND_INLINE;
                 let (key, rights) = (key.key.as_ptr(), rights.bits());
-                let built =
-                    mlx5dv_wr_mr_list(special, key, rights, count, entries.as_mut_ptr());
+                let built = mlx5dv_wr_mr_list(special, key, rights, count, entries.as_mut_ptr());
                 if built.is_err() {
                     // What was begun holds the queue's lock.
                     inline::ibv_wr_abort(plain)?;

@@ -38,6 +38,7 @@ mod context;
 mod data_plane;
 mod device;
 mod diagnosis;
+mod driver;
 mod events;
 mod failure;
 mod fast_mr;

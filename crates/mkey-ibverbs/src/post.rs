@@ -245,13 +245,7 @@ impl Core {
 
     /// Why a send was refused.
     #[cold]
-    fn refused_send(
-        &self,
-        qp: &Qp,
-        call: &'static str,
-        errno: i32,
-        wr: &SendWr<'_>,
-    ) -> Reason {
+    fn refused_send(&self, qp: &Qp, call: &'static str, errno: i32, wr: &SendWr<'_>) -> Reason {
         if errno == libc::ENOMEM {
             return Reason::QueueFull { depth: qp.cap.max_send_wr };
         }
@@ -265,7 +259,7 @@ impl Core {
             }
             _ => {}
         }
-        if self.context.looks_gone() {
+        if self.context.means_gone(errno) {
             return Reason::DeviceGone;
         }
         Reason::System { call, errno }
@@ -339,7 +333,7 @@ impl Core {
             match errno_of(answer) {
                 libc::ENOMEM => Reason::QueueFull { depth },
                 _ if given > most as usize => Reason::TooManySges { given, most },
-                _ if self.context.looks_gone() => Reason::DeviceGone,
+                errno if self.context.means_gone(errno) => Reason::DeviceGone,
                 errno => Reason::System { call, errno },
             },
         ))

@@ -43,7 +43,8 @@
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //!
-//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
+//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region; which
+//! driver a device is of.
 //!
 //! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
 //!

@@ -2,8 +2,8 @@
 
 use mkey::testing::{Call, Faults, LeakCheck, Pair, Refusal, Side, When};
 use mkey::{
-    Access, Completion, FastMrPool, Mr, Object, PeerAccess, QpState, Reason, Recv, Region, RemoteKey, WcOpcode,
-    WcStatus, Work,
+    Access, Completion, FastMrPool, Mr, Object, PeerAccess, QpState, Reason, Recv, Region,
+    RemoteKey, WcOpcode, WcStatus, Work,
 };
 use mkey_core::device::MwKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -97,7 +97,8 @@ impl Fake {
     /// Whose fast registrations count from 0, as those of mlx5.
     pub fn zero_based() -> Self {
         let fake = Self::new();
-        let capabilities = Capabilities { fast_mr_zero_based: true, ..(*fake.capabilities).clone() };
+        let capabilities =
+            Capabilities { fast_mr_zero_based: true, ..(*fake.capabilities).clone() };
         Self { capabilities: Arc::new(capabilities), ..fake }
     }
 

@@ -30,7 +30,7 @@ pub(super) fn find(name: &str) -> *mut c_void {
         ibv_query_port ibv_query_gid ibv_alloc_pd ibv_dealloc_pd ibv_reg_mr ibv_dereg_mr
         ibv_create_cq ibv_destroy_cq ibv_create_qp ibv_destroy_qp ibv_query_qp ibv_create_srq
         ibv_get_async_event ibv_ack_async_event ibv_rereg_mr ibv_is_fork_initialized
-        ibv_qp_to_qp_ex
+        ibv_qp_to_qp_ex ibv_create_comp_channel ibv_destroy_comp_channel ibv_get_cq_event
         mlx5dv_is_supported mlx5dv_open_device mlx5dv_create_mkey mlx5dv_destroy_mkey
         mlx5dv_create_qp mlx5dv_qp_ex_from_ibv_qp_ex
     }
@@ -214,6 +214,27 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     ended((*cq).context, "destroy_cq", cq)
 }
 
+/// No completion makes an event here.
+unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    let mut channel: ibv_comp_channel = bytemuck::Zeroable::zeroed();
+    (channel.context, channel.fd) = (context, libc::eventfd(0, libc::EFD_CLOEXEC));
+    made(context, "create_comp_channel", channel)
+}
+
+unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    libc::close((*channel).fd);
+    ended((*channel).context, "destroy_comp_channel", channel)
+}
+
+unsafe extern "C" fn ibv_get_cq_event(
+    _: *mut ibv_comp_channel,
+    _: *mut *mut ibv_cq,
+    _: *mut *mut c_void,
+) -> c_int {
+    set_errno(libc::EAGAIN);
+    -1
+}
+
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     let _ = pd;
     set_errno(libc::EOPNOTSUPP);
@@ -308,6 +329,9 @@ unsafe extern "C" fn ibv_ack_async_event(_: *mut ibv_async_event) {}
 
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, into: *mut ibv_wc) -> c_int {
     let mut script = fake((*cq).context).script();
+    if let Some(answer) = script.fails.get_mut("poll_cq").and_then(|answers| answers.pop_front()) {
+        return answer;
+    }
     let mut taken = 0;
     while taken < most {
         let Some(wc) = script.completions.pop_front() else { break };
@@ -365,6 +389,13 @@ unsafe extern "C" fn mlx5dv_open_device(
     attr: *mut mlx5dv_context_attr,
 ) -> *mut ibv_context {
     assert_eq!((*attr).flags, MLX5DV_CONTEXT_FLAGS_DEVX);
+    let mut script = (*device.cast::<FakeDevice>()).script();
+    let errno = script.fails.get_mut("mlx5dv_open_device").and_then(|errnos| errnos.pop_front());
+    drop(script);
+    if let Some(errno) = errno {
+        set_errno(errno);
+        return ptr::null_mut();
+    }
     ibv_open_device(device)
 }
 

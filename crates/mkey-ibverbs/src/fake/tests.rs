@@ -109,6 +109,90 @@ fn an_errno_of_a_registration_is_told_in_what_it_stands_for() {
 }
 
 #[test]
+fn all_who_wait_for_a_device_hear_that_it_failed() {
+    let fake = FakeDevice::plug_in("waited");
+    let device = fake.open();
+    let channel = device.create_comp_channel().unwrap();
+    let (told, tells) = std::sync::mpsc::channel();
+    let wait = |what: fn(&IbvDevice, ChannelHandle) -> Option<Reason>| {
+        let (device, told) = (device.clone(), told.clone());
+        std::thread::spawn(move || told.send(what(&device, channel)).unwrap());
+    };
+    let event: fn(&IbvDevice, ChannelHandle) -> Option<Reason> = |device, _| {
+        let event = device.get_async_event(None);
+        event.map(|event| assert_eq!(event, Some(AsyncEvent::DeviceFatal))).err().map(|e| e.reason)
+    };
+    wait(event);
+    wait(event);
+    wait(|device, channel| device.get_cq_event(channel, None).err().map(|error| error.reason));
+    fake.send(IBV_EVENT_DEVICE_FATAL);
+    // One takes the event.
+    let mut heard: Vec<_> = (0..3)
+        .map(|_| tells.recv_timeout(Duration::from_secs(60)).expect("one waits for ever"))
+        .collect();
+    heard.sort_by_key(Option::is_some);
+    assert_eq!(heard, [None, Some(Reason::DeviceGone), Some(Reason::DeviceGone)]);
+    // Whoever comes later, too.
+    assert_eq!(event(&device, channel), Some(Reason::DeviceGone));
+    device.destroy_comp_channel(channel).unwrap();
+}
+
+#[test]
+fn a_device_is_gone_if_it_errs_and_its_folder_is_gone_and_not_by_its_name() {
+    let refusal = |fake: &FakeDevice, errno| {
+        let device = fake.open();
+        let (_, cq, qp) = pair(&device);
+        fake.fail("post_send", &[errno]);
+        let plane = device.qp(qp.handle).unwrap();
+        let refused = plane.post_send(&[SendWr::new(1, SendOp::Send, &[])]).unwrap_err();
+        (refused.error.reason, device.cq(cq).unwrap().poll(&mut [Completion::BLANK]).is_err())
+    };
+    let system = |errno| Reason::System { call: "ibv_post_send", errno };
+    // The kernel has no device of this name: it may have been given another.
+    let renamed = FakeDevice::plug_in("renamed");
+    for errno in [libc::EINVAL, libc::EIO] {
+        assert_eq!(refusal(renamed, errno), (system(errno), false));
+    }
+    let pulled = FakeDevice::plug_in("pulled");
+    assert_eq!(refusal(pulled, libc::EINVAL), (system(libc::EINVAL), false));
+    for errno in [libc::EIO, libc::ENODEV] {
+        assert_eq!(refusal(pulled, errno), (Reason::DeviceGone, true));
+    }
+}
+
+#[test]
+fn a_negative_answer_of_polling_is_shown_and_is_no_errno() {
+    let fake = FakeDevice::plug_in("negative");
+    let device = fake.open();
+    let (_, cq, _) = pair(&device);
+    fake.fail("poll_cq", &[-2]);
+    let refused = device.cq(cq).unwrap().poll(&mut [Completion::BLANK]).unwrap_err();
+    assert_eq!(refused.reason, Reason::System { call: "ibv_poll_cq", errno: libc::EIO });
+    assert!(refused.to_string().contains("answer -2"), "{refused}");
+}
+
+#[test]
+fn why_mlx5_has_no_fast_registration_is_told() {
+    let told = |device: &IbvDevice, why: &str| {
+        let notes = device.notes();
+        assert_eq!(device.capabilities().max_fast_mr_entries, 0);
+        let told = notes.iter().any(|note| note.contains("UMR") && note.contains(why));
+        assert!(told, "{why} is not in {notes:?}");
+        assert!(!notes.iter().any(|note| note.contains("user space")), "{notes:?}");
+    };
+    told(&FakeDevice::plug_in("mlx5").open_plain("no libmlx5.so.1"), "no libmlx5.so.1");
+    let closed = FakeDevice::plug_in("mlx5");
+    closed.fail("mlx5dv_open_device", &[libc::EPERM]);
+    told(&closed.open(), "mlx5dv_open_device with DEVX: Operation not permitted");
+    let old = FakeDevice::plug_in("mlx5");
+    old.fail("create_mkey with tag", &[libc::EOPNOTSUPP, libc::EOPNOTSUPP]);
+    told(&old.open(), "a memory key: tried, not offered");
+    // Of other devices it is no matter whether there is a libmlx5.
+    let other = FakeDevice::plug_in("other").open_plain("no libmlx5.so.1");
+    assert!(other.notes().iter().all(|note| !note.contains("mlx5")), "{:?}", other.notes());
+}
+
+#[test]
 fn registrations_beyond_max_mr_are_a_full_table() {
     let fake = FakeDevice::plug_in("full");
     fake.script().attr.max_mr = 2;
