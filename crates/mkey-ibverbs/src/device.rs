@@ -7,6 +7,7 @@ use crate::data_plane::{IbvCq, IbvQp, IbvSrq};
 use crate::events::{self, Deadline, system};
 use crate::failure::{Refused, call, create};
 use crate::fast_mr::Umr;
+use crate::known::{Finding, Known};
 use crate::live::Live;
 use crate::objects::{Ah, Channel, Cq, Objects, Pd, Qp, Srq};
 use crate::port;
@@ -25,7 +26,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// A real device, by libibverbs.
@@ -33,7 +34,7 @@ use std::time::Duration;
 /// Its objects end with it, whatever handles to them are left.
 #[derive(Debug)]
 pub struct IbvDevice {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 /// What a device and the data planes of its objects share.
@@ -46,8 +47,7 @@ pub(crate) struct Core {
     pub(crate) invalidated: u32,
     /// The numbers of the queue pairs for datagrams.
     pub(crate) datagrams: RwLock<HashSet<u32>>,
-    tried: OnceLock<Tried>,
-    capabilities: OnceLock<Capabilities>,
+    pub(crate) known: Known,
     /// After the objects, which are of it.
     pub(crate) context: Context,
 }
@@ -90,17 +90,17 @@ impl IbvDevice {
             attr,
             invalidated: IBV_WC_WITH_INV | own,
             datagrams: RwLock::default(),
-            tried: OnceLock::new(),
-            capabilities: OnceLock::new(),
+            known: Known::default(),
             context,
         };
         Ok(Arc::new(Self { core: Arc::new(core) }))
     }
 
     /// What the device can do, tried: by the first call, which makes and ends an object of each
-    /// kind.
+    /// kind, and again by each as long as something was refused for want of room.
     pub fn tried(&self) -> &Tried {
-        self.core.tried()
+        let core = &self.core;
+        &core.known.now(|| core.try_all(), |tried| core.judge(tried)).tried
     }
 
     fn pd(&self, verb: &'static str, pd: PdHandle) -> Result<Arc<Pd>> {
@@ -127,12 +127,17 @@ impl IbvDevice {
 }
 
 impl Core {
-    pub(crate) fn tried(&self) -> &Tried {
-        self.tried.get_or_init(|| try_all(&self.context, &self.attr))
+    /// What it can do, as far as that is known.
+    pub(crate) fn known(&self) -> &Finding {
+        self.known.get(|| self.try_all(), |tried| self.judge(tried))
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.capabilities.get_or_init(|| capabilities(&self.context, &self.attr, self.tried()))
+    fn try_all(&self) -> Tried {
+        try_all(&self.context, &self.attr)
+    }
+
+    fn judge(&self, tried: &Tried) -> Capabilities {
+        capabilities(&self.context, &self.attr, tried)
     }
 
     /// Destroys all objects, users first.
@@ -215,7 +220,7 @@ impl Device for IbvDevice {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.core.capabilities()
+        &self.core.known().capabilities
     }
 
     fn port(&self) -> PortInfo {
@@ -238,16 +243,23 @@ impl Device for IbvDevice {
     fn dealloc_pd(&self, pd: PdHandle) -> Result<()> {
         let (verb, objects) = ("dealloc_pd", &self.core.objects);
         let found = self.pd(verb, pd)?;
-        let by = objects.members(&found);
-        if !by.is_empty() {
-            // Not all that belongs to it is known to the kernel.
-            return Err(self.refused(verb, libc::EBUSY).destroying(Object::Pd, pd.0, &by));
-        }
-        // SAFETY: a live domain.
-        let ended = found.live.end(|pd| unsafe { self.core.context.verbs.ibv_dealloc_pd(pd) });
+        let mut by = String::new();
+        let ended = found.live.end(|pd| {
+            // Not all that belongs to it is known to the kernel. Nothing is made on it now.
+            by = objects.members(&found);
+            if !by.is_empty() {
+                return libc::EBUSY;
+            }
+            // SAFETY: a live domain.
+            unsafe { self.core.context.verbs.ibv_dealloc_pd(pd) }
+        });
         ended.map_err(|errno| {
-            let by = "something of another process, or that is just being made, belongs to it";
-            self.refused(verb, errno).destroying(Object::Pd, pd.0, by)
+            if by.is_empty() {
+                by.push_str(
+                    "something of another process, or that is just being made, belongs to it",
+                );
+            }
+            self.refused(verb, errno).destroying(Object::Pd, pd.0, &by)
         })?;
         objects.pds.take(verb, pd.0).map(drop)
     }
@@ -603,16 +615,19 @@ impl Device for IbvDevice {
         let mut path = port::path(&core.context, attr).map_err(fail)?;
         let made = pd.live.with(|raw| {
             // SAFETY: a live domain, and attributes of ours.
-            create(|| unsafe { core.context.verbs.ibv_create_ah(raw, &raw mut path) })
+            let made = create(|| unsafe { core.context.verbs.ibv_create_ah(raw, &raw mut path) });
+            // Before the domain may end: not all drivers tell the kernel of a handle.
+            made.map(|address| {
+                let handle = core.objects.ahs.handle();
+                core.objects.ahs.put(handle, Ah { address, pd: pd.clone() });
+                AhHandle(handle)
+            })
         });
         let made = made.ok_or_else(|| core.objects.pds.unknown(verb, pd.handle))?;
-        let address = made.map_err(|errno| {
+        made.map_err(|errno| {
             let (live, most) = (core.objects.ahs.read().len(), limit(core.attr.orig_attr.max_ah));
             self.refused(verb, errno).creating(Object::Ah, live, most, format_args!("{attr:?}"))
-        })?;
-        let handle = core.objects.ahs.handle();
-        core.objects.ahs.put(handle, Ah { address, pd });
-        Ok(AhHandle(handle))
+        })
     }
 
     fn destroy_ah(&self, ah: AhHandle) -> Result<()> {
@@ -636,7 +651,7 @@ impl Device for IbvDevice {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let caps = self.core.capabilities();
+        let Finding { tried, capabilities: caps, .. } = self.core.known();
         match self.core.context.fork {
             Fork::Kernel => {}
             Fork::Library => notes.push(
@@ -655,8 +670,8 @@ impl Device for IbvDevice {
         let mlx5 = context.name.starts_with("mlx5")
             || context.driver.as_deref().is_some_and(|driver| driver.starts_with("mlx5"));
         if caps.max_fast_mr_entries == 0 && mlx5 {
-            let tried = || format!("a memory key: {}", self.core.tried().fast_mr);
-            let why = context.no_mlx5.clone().unwrap_or_else(tried);
+            let no_key = || format!("a memory key: {}", tried.fast_mr);
+            let why = context.no_mlx5.clone().unwrap_or_else(no_key);
             notes.push(format!(
                 "fast registration by mlx5 UMR work requests is not to be had here: {why}"
             ));
@@ -722,21 +737,25 @@ impl IbvDevice {
 
     #[cold]
     fn why_no_qp(&self, verb: &'static str, errno: i32, init: &QpInit) -> Error {
-        let caps = self.core.capabilities();
+        let attr = &self.core.attr.orig_attr;
+        let (max_wr, max_sge) = (limit(attr.max_qp_wr), limit(attr.max_sge));
+        // Only trying tells that, which is not for here.
+        let max_inline = self.core.known.newest().map(|known| known.tried.max_inline);
+        let max_inline = max_inline.filter(|most| *most > 0).unwrap_or(u32::MAX);
         let (wr, sge) = ("at most the device's max_qp_wr", "at most the device's max_sge");
         let inline = "at most the device's max_inline";
         let asked = [
-            ("max_send_wr", init.max_send_wr, caps.max_qp_wr, wr),
-            ("max_recv_wr", init.max_recv_wr, caps.max_qp_wr, wr),
-            ("max_send_sge", init.max_send_sge, caps.max_sge, sge),
-            ("max_recv_sge", init.max_recv_sge, caps.max_sge, sge),
-            ("max_inline", init.max_inline, caps.max_inline, inline),
+            ("max_send_wr", init.max_send_wr, max_wr, wr),
+            ("max_recv_wr", init.max_recv_wr, max_wr, wr),
+            ("max_send_sge", init.max_send_sge, max_sge, sge),
+            ("max_recv_sge", init.max_recv_sge, max_sge, sge),
+            ("max_inline", init.max_inline, max_inline, inline),
         ];
         self.oversized(verb, errno, &asked).unwrap_or_else(|| {
             let live = self.core.objects.qps.read().len();
             let lacks = Some(Capability::Transport);
             let refused = Refused { lacks, ..self.refused(verb, errno) };
-            refused.creating(Object::Qp, live, caps.max_qp, init.kind)
+            refused.creating(Object::Qp, live, limit(attr.max_qp), init.kind)
         })
     }
 }

@@ -42,6 +42,7 @@ mod driver;
 mod events;
 mod failure;
 mod fast_mr;
+mod known;
 mod live;
 mod objects;
 mod on_demand;

@@ -208,14 +208,9 @@ fn count<T>(table: &Table<T>, is: impl Fn(&T) -> bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::sleeps;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
-
-    /// Whether a thread of this process sleeps.
-    fn sleeps(thread: i32) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
-    }
 
     #[test]
     fn counting_members_holds_no_table_while_it_waits_for_another() {

@@ -192,7 +192,7 @@ impl Core {
         if answer == 0 {
             return Ok(count);
         }
-        let posted = first + batch.before(bad).min(count - 1);
+        let posted = first + batch.refused(bad);
         let reason = chain
             .get(posted)
             .map(|wr| self.refused_send(qp, "ibv_post_send", errno_of(answer), wr));
@@ -315,18 +315,21 @@ impl Core {
             return Err((0, Reason::DeviceGone));
         }
         let mut batch = Batch::<ibv_recv_wr>::new();
-        for (index, wr) in chain.iter().enumerate() {
-            batch.push(wr).map_err(|reason| (index, reason))?;
-        }
+        // Those before one that can not be posted are.
+        let unfit = chain
+            .iter()
+            .enumerate()
+            .find_map(|(index, wr)| batch.push(wr).err().map(|reason| (index, reason)));
+        let unfit = unfit.map_or(Ok(()), Err);
         if batch.len() == 0 {
-            return Ok(());
+            return unfit;
         }
         let mut bad = ptr::null_mut();
         let answer = post(batch.link(), &raw mut bad);
         if answer == 0 {
-            return Ok(());
+            return unfit;
         }
-        let posted = batch.before(bad).min(chain.len() - 1);
+        let posted = batch.refused(bad);
         let given = chain.get(posted).map_or(0, |wr| wr.sges.len());
         Err((
             posted,

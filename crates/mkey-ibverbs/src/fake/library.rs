@@ -114,13 +114,19 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
 unsafe extern "C" fn ibv_free_device_list(_: *mut *mut ibv_device) {}
 
 unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let mut context: ibv_context = bytemuck::Zeroable::zeroed();
+    let mut extended: verbs_context = bytemuck::Zeroable::zeroed();
+    extended.sz = size_of::<verbs_context>();
+    extended.advise_mr = Some(advise_mr);
+    let context = &mut extended.context;
     context.device = device;
+    // The mark of an extended one.
+    context.abi_compat = ptr::without_provenance_mut(usize::MAX);
     context.async_fd = (*device.cast::<FakeDevice>()).script().pipe[0].as_raw_fd();
     context.ops.poll_cq = Some(poll_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_recv);
-    Box::into_raw(Box::new(context))
+    let extended = Box::into_raw(Box::new(extended));
+    &raw mut (*extended).context
 }
 
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
@@ -129,7 +135,8 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     let left = script.live;
     script.log.push(format!("closed, {left} objects left"));
     drop(script);
-    drop(Box::from_raw(context));
+    let outer = std::mem::offset_of!(verbs_context, context);
+    drop(Box::from_raw(context.byte_sub(outer).cast::<verbs_context>()));
     0
 }
 
@@ -191,9 +198,10 @@ unsafe extern "C" fn ibv_rereg_mr(
     _: *mut ibv_pd,
     _: *mut c_void,
     _: usize,
-    _: c_int,
+    access: c_int,
 ) -> c_int {
     let errno = asked((*mr).context, "rereg_mr");
+    fake((*mr).context).script().log.push(format!("access {access:#x}"));
     set_errno(errno);
     if errno == 0 { 0 } else { IBV_REREG_MR_ERR_CMD.0 }
 }
@@ -349,7 +357,9 @@ unsafe extern "C" fn post_send(
     while !wr.is_null() {
         let errno = asked((*qp).context, "post_send");
         if errno != 0 {
-            *bad = wr;
+            if fake((*qp).context).script().names_bad {
+                *bad = wr;
+            }
             return errno;
         }
         note(qp, format!("{:?}, {} entries", (*wr).opcode, (*wr).num_sge));
@@ -360,11 +370,30 @@ unsafe extern "C" fn post_send(
 }
 
 unsafe extern "C" fn post_recv(
-    _: *mut ibv_qp,
-    _: *mut ibv_recv_wr,
+    qp: *mut ibv_qp,
+    mut wr: *mut ibv_recv_wr,
     _: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    while !wr.is_null() {
+        note(qp, format!("receive {}", (*wr).wr_id));
+        wr = (*wr).next;
+    }
     0
+}
+
+/// Does not have it, or knows all keys but one.
+unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    _: ibv_advise_mr_advice,
+    _: u32,
+    sges: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    let Some(unknown) = fake((*pd).context).script().unknown_lkey else {
+        return libc::EOPNOTSUPP;
+    };
+    let known = (0..count as usize).all(|at| (*sges.add(at)).lkey != unknown);
+    if known { 0 } else { libc::ENOENT }
 }
 
 unsafe fn note(qp: *mut ibv_qp, what: String) {

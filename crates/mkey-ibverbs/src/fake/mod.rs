@@ -24,6 +24,10 @@ pub(super) struct Script {
     pub(super) completions: VecDeque<ibv_wc>,
     /// Posted work is done at once; else it never is.
     pub(super) completes: bool,
+    /// A refused post says which request it was.
+    pub(super) names_bad: bool,
+    /// The one key that advice does not know; without one there is no advice.
+    pub(super) unknown_lkey: Option<u32>,
     /// Verbs and work requests, in order.
     pub(super) log: Vec<String>,
     /// Objects that are not destroyed.
@@ -70,6 +74,8 @@ impl FakeDevice {
             events: VecDeque::new(),
             completions: VecDeque::new(),
             completes: true,
+            names_bad: true,
+            unknown_lkey: None,
             log: Vec::new(),
             live: 0,
             attr,
@@ -140,4 +146,11 @@ pub(super) fn libraries() -> (&'static Verbs, &'static Mlx5) {
         let verbs = Box::leak(Box::new(verbs.unwrap_or_else(|error| panic!("{error}"))));
         (verbs, Box::leak(Box::new(mlx5.unwrap_or_else(|error| panic!("{error}")))))
     }
+}
+
+/// Whether a thread of this process sleeps; one that has ended does not.
+pub(crate) fn sleeps(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    let state = stat.unwrap_or_default();
+    state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }

@@ -1,6 +1,6 @@
 //! The device over made-up libraries: what no machine of ours does on demand.
 
-use super::FakeDevice;
+use super::{FakeDevice, sleeps};
 use crate::device::IbvDevice;
 use mkey_core::address::{HostAddr, IoAddr};
 use mkey_core::data_plane::{CompletionQueue, DataPlane, QueuePair};
@@ -265,6 +265,147 @@ fn a_chain_that_is_refused_in_the_middle_says_how_far_it_came() {
     assert_eq!(refused.posted, 1);
     assert!(matches!(refused.error.reason, Reason::Refused(_)), "{}", refused.error);
     assert_eq!(fake.script().log.iter().filter(|line| line.contains("entries")).count(), 3);
+}
+
+#[test]
+fn a_refusal_that_names_no_request_is_one_of_the_call() {
+    let fake = FakeDevice::plug_in("silent");
+    let device = fake.open();
+    let (_, _, qp) = pair(&device);
+    let plane = device.qp(qp.handle).unwrap();
+    fake.script().names_bad = false;
+    fake.fail("post_send", &[libc::EINVAL]);
+    let chain: Vec<_> = (0..5).map(|n| SendWr::new(n, SendOp::Send, &[])).collect();
+    let refused = plane.post_send(&chain).unwrap_err();
+    assert_eq!(refused.posted, 0);
+    assert!(refused.to_string().contains("wr_id 0x0"), "{refused}");
+}
+
+#[test]
+fn receives_before_one_that_is_no_receive_are_posted() {
+    // More entries than a work request has a number for: nothing of them is looked at.
+    const COUNT: usize = 1 << 31;
+    let (length, none) = (COUNT * size_of::<Sge>(), std::ptr::null_mut());
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, which nothing needs.
+    let many = unsafe { libc::mmap(none, length, libc::PROT_READ, flags, -1, 0) };
+    assert_ne!(many, libc::MAP_FAILED);
+    // SAFETY: as many entries, each of them zeroes, mapped until the end of this program.
+    let many = unsafe { std::slice::from_raw_parts(many.cast::<Sge>(), COUNT) };
+    let fake = FakeDevice::plug_in("receive");
+    let device = fake.open();
+    let (_, _, qp) = pair(&device);
+    let plane = device.qp(qp.handle).unwrap();
+    fake.script().log.clear();
+    let chain = [(1, &[][..]), (2, &[]), (3, many), (4, &[])];
+    let chain = chain.map(|(wr_id, sges)| RecvWr { wr_id, sges });
+    let refused = plane.post_recv(&chain).unwrap_err();
+    assert_eq!(refused.posted, 2);
+    assert!(matches!(refused.error.reason, Reason::TooManySges { given: COUNT, .. }), "{refused}");
+    assert_eq!(fake.script().log, ["receive 1", "receive 2"]);
+}
+
+#[test]
+fn advice_blames_the_range_that_is_at_fault() {
+    let fake = FakeDevice::plug_in("advice");
+    let device = fake.open();
+    let pd = device.alloc_pd().unwrap();
+    assert!(!device.tried().advise.works());
+    fake.script().unknown_lkey = Some(7);
+    let range = |key| Sge { address: IoAddr(0x1000), length: 1, lkey: Lkey(Key(key)) };
+    let advise = |ranges: &[Sge]| device.advise_mr(pd, Advice::Prefetch, true, ranges);
+    advise(&[range(5), range(6)]).unwrap();
+    for ranges in [&[range(7)][..], &[range(5), range(7), range(6)]] {
+        let reason = advise(ranges).unwrap_err().reason;
+        assert_eq!(reason, Reason::UnknownLkey { key: Key(7) });
+    }
+}
+
+#[test]
+fn what_is_refused_for_want_of_room_is_tried_again() {
+    let fake = FakeDevice::plug_in("mlx5");
+    fake.fail("create_mkey with tag", &[libc::ENOMEM]);
+    let device = fake.open();
+    let before = device.capabilities();
+    assert_eq!(before.max_fast_mr_entries, 0);
+    assert!(device.tried().fast_mr.works());
+    assert_eq!(device.capabilities().max_fast_mr_entries, 16);
+    assert_eq!(before.max_fast_mr_entries, 0, "what was said stays as it was");
+    // All is known now, and stays so.
+    fake.script().log.clear();
+    assert!(device.tried().fast_mr.works());
+    assert_eq!(fake.script().log, [""; 0]);
+}
+
+#[test]
+fn a_refused_queue_pair_tries_nothing_else() {
+    let fake = FakeDevice::plug_in("refused");
+    let device = fake.open();
+    let (pd, cq, _) = pair(&device);
+    fake.script().log.clear();
+    let refusal = |init: QpInit| {
+        fake.fail("create_qp", &[libc::EINVAL]);
+        device.create_qp(pd, &init).unwrap_err().reason
+    };
+    let (max_send_wr, max_recv_wr, max_send_sge, max_recv_sge) = (16, 16, 4, 4);
+    let init = QpInit::new(QpKind::Rc, cq);
+    let init = QpInit { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, ..init };
+    let deep = refusal(QpInit { max_send_wr: 17, ..init });
+    assert!(matches!(deep, Reason::Argument { what: "max_send_wr", value: 17, .. }), "{deep:?}");
+    // How much goes inline is not known yet.
+    let wide = refusal(QpInit { max_inline: 9000, ..init });
+    assert!(matches!(wide, Reason::System { errno: libc::EINVAL, .. }), "{wide:?}");
+    assert_eq!(fake.script().log, ["create_qp"; 2]);
+    assert_eq!(device.capabilities().max_inline, 8192);
+    let wide = refusal(QpInit { max_inline: 9000, ..init });
+    assert!(matches!(wide, Reason::Argument { what: "max_inline", .. }), "{wide:?}");
+}
+
+#[test]
+fn r_reg_03_the_flag_of_zero_based_regions_is_kept_from_drivers() {
+    let fake = FakeDevice::plug_in("zero");
+    let device = fake.open();
+    let pd = device.alloc_pd().unwrap();
+    let info = register(&device, pd).unwrap();
+    let rights = Some(Rights::LOCAL_WRITE | Rights::ZERO_BASED);
+    // SAFETY: the library is made up and touches no memory.
+    unsafe { device.rereg_mr(info.handle, &MrChange { rights, ..MrChange::default() }) }.unwrap();
+    assert_eq!(fake.script().log.last().unwrap(), "access 0x1");
+}
+
+#[test]
+fn a_domain_does_not_end_under_a_key_that_is_being_made() {
+    let fake = FakeDevice::plug_in("mlx5");
+    let device = fake.open();
+    let pd = device.alloc_pd().unwrap();
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // The key is made, and can not be kept yet.
+        let handles = device.core.objects.mrs.handles.write();
+        let makes = scope.spawn(|| {
+            // SAFETY: takes nothing.
+            say.send(unsafe { libc::gettid() }).unwrap();
+            device.alloc_fast_mr(pd, 1)
+        });
+        let maker = said.recv().unwrap();
+        let made = || fake.script().log.iter().any(|line| line == "create_mkey with tag");
+        while !made() || !sleeps(maker) {
+            std::thread::yield_now();
+        }
+        let ends = scope.spawn(|| {
+            // SAFETY: takes nothing.
+            say.send(unsafe { libc::gettid() }).unwrap();
+            device.dealloc_pd(pd)
+        });
+        let ender = said.recv().unwrap();
+        while !ends.is_finished() && !sleeps(ender) {
+            std::thread::yield_now();
+        }
+        drop(handles);
+        makes.join().unwrap().unwrap();
+        let refused = ends.join().unwrap().unwrap_err();
+        assert!(matches!(refused.reason, Reason::InUse { object: Object::Pd, .. }), "{refused}");
+    });
 }
 
 #[test]
