@@ -3,10 +3,11 @@
 use crate::driver::{self, Driver};
 use crate::failure::errno_of;
 use mkey_core::error::{Error, Reason, Result};
+use mkey_os::kernel::{self, version};
+use mkey_sys::devices::text;
 use mkey_sys::mlx5dv::{MLX5DV_CONTEXT_FLAGS_DEVX, mlx5dv_context_attr};
 use mkey_sys::types::*;
 use mkey_sys::{LoadError, Mlx5, Verbs};
-use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -196,15 +197,6 @@ impl Drop for Context {
     }
 }
 
-/// A C string in a field of fixed size, up to its zero or its end.
-pub(crate) fn text(field: &[c_char]) -> String {
-    let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
-    match CStr::from_bytes_until_nul(&bytes) {
-        Ok(text) => text.to_string_lossy().into_owned(),
-        Err(_) => String::from_utf8_lossy(&bytes).into_owned(),
-    }
-}
-
 /// Asks libibverbs to keep registered pages out of forked children, but only where the kernel does
 /// not copy them: `MADV_DONTFORK` splits mappings, until a process that registers much has no more
 /// of them.
@@ -212,7 +204,7 @@ fn protect_forks(verbs: &Verbs) -> Fork {
     let status = match verbs.ibv_is_fork_initialized() {
         // SAFETY: takes nothing.
         Ok(ask) => unsafe { ask() },
-        Err(_) if copies_pinned_pages(kernel_release().as_deref()) => IBV_FORK_UNNEEDED,
+        Err(_) if copies_pinned_pages(kernel::release().as_deref()) => IBV_FORK_UNNEEDED,
         Err(_) => IBV_FORK_DISABLED,
     };
     match status {
@@ -226,15 +218,9 @@ fn protect_forks(verbs: &Verbs) -> Fork {
     }
 }
 
-fn kernel_release() -> Option<String> {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()
-}
-
 /// Whether a kernel of this release copies pinned pages as a process forks: from 5.12 on.
 fn copies_pinned_pages(release: Option<&str>) -> bool {
-    let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
-    let mut number = || numbers.next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    (number(), number()) >= (5, 12)
+    release.and_then(version).is_some_and(|version| version >= (5, 12))
 }
 
 #[cfg(test)]

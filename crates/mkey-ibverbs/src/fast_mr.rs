@@ -36,13 +36,15 @@ const RIGHTS: Rights = Rights::LOCAL_WRITE
 /// A memory key of mlx5.
 #[derive(Debug)]
 pub(crate) struct Mkey {
+    /// What it was made by.
+    mlx5: &'static Mlx5,
     key: NonNull<mlx5dv_mkey>,
     most: u16,
 }
 
 impl Mkey {
     /// Makes a key that points to nothing.
-    pub(crate) fn create(mlx5: &Mlx5, pd: *mut ibv_pd, most: u16) -> Result<Self, i32> {
+    pub(crate) fn create(mlx5: &'static Mlx5, pd: *mut ibv_pd, most: u16) -> Result<Self, i32> {
         let make = |create_flags| {
             let mut attr = mlx5dv_mkey_init_attr { pd, create_flags, max_entries: most };
             // SAFETY: the domain is live, by the caller, and the attributes are ours.
@@ -54,13 +56,13 @@ impl Mkey {
             Err(errno) if not_offered(errno) => make(wish),
             made => made,
         };
-        made.map(|key| Self { key, most })
+        made.map(|key| Self { mlx5, key, most })
     }
 
     /// Destroys the key; the errno if it is refused and lives on.
-    pub(crate) fn destroy(&self, mlx5: &Mlx5) -> Result<(), i32> {
+    pub(crate) fn destroy(&self) -> Result<(), i32> {
         // SAFETY: a live key: it is taken out of its table before it is destroyed.
-        match unsafe { mlx5.mlx5dv_destroy_mkey(self.key.as_ptr()) } {
+        match unsafe { self.mlx5.mlx5dv_destroy_mkey(self.key.as_ptr()) } {
             0 => Ok(()),
             errno => Err(errno_of(errno)),
         }

@@ -34,6 +34,7 @@
 mod advice;
 mod attributes;
 mod capabilities;
+mod completion;
 mod context;
 mod data_plane;
 mod device;
@@ -48,6 +49,7 @@ mod objects;
 mod on_demand;
 mod port;
 mod post;
+mod queue_pair;
 mod registration;
 mod table;
 mod transition;

@@ -200,6 +200,11 @@ impl Objects {
     }
 }
 
+/// A handle as libibverbs keeps it for us.
+pub(crate) fn context_of(handle: u64) -> *mut std::ffi::c_void {
+    std::ptr::without_provenance_mut(handle as usize)
+}
+
 /// How many of a table are so. The table is let go of before the next is looked at.
 fn count<T>(table: &Table<T>, is: impl Fn(&T) -> bool) -> usize {
     table.read().values().filter(|object| is(object)).count()

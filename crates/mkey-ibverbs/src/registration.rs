@@ -258,16 +258,15 @@ impl Core {
     }
 
     pub(crate) fn end_mr(&self, mr: &Mr) -> std::result::Result<(), i32> {
-        match (&mr.memory, self.context.mlx5) {
-            (Memory::Region(mr), _) => {
+        match &mr.memory {
+            Memory::Region(mr) => {
                 // SAFETY: a live region, which its owner has taken out of the table.
                 match unsafe { self.context.verbs.ibv_dereg_mr(mr.as_ptr()) } {
                     0 => Ok(()),
                     errno => Err(errno_of(errno)),
                 }
             }
-            (Memory::Fast(key), Some(mlx5)) => key.destroy(mlx5),
-            (Memory::Fast(_), None) => Ok(()),
+            Memory::Fast(key) => key.destroy(),
         }
     }
 

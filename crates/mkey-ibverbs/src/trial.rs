@@ -367,7 +367,7 @@ impl Bench<'_> {
         };
         let key = fast_mr::Mkey::create(mlx5, self.pd.as_ptr(), 1);
         if let Ok(key) = &key {
-            let _ = key.destroy(mlx5);
+            let _ = key.destroy();
         }
         Trial::of(&key)
     }

@@ -36,7 +36,7 @@
 //! access waits for an event in hand.
 //!
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
-//! mapping an address lies in; how much of a range huge pages map.
+//! mapping an address lies in; how much of a range huge pages map. **[`kernel`], its version.**
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
@@ -82,6 +82,7 @@ pub mod file_mapping;
 pub mod fork;
 mod gone;
 pub mod hugepages;
+pub mod kernel;
 pub mod ladder;
 pub mod limits;
 pub mod mapping;

@@ -410,7 +410,7 @@ unsafe fn done(qp: *mut ibv_qp, wr_id: u64, opcode: u32) {
 }
 
 unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
-    crate::context::text(&(*device).name).starts_with("mlx5")
+    mkey_sys::devices::text(&(*device).name).starts_with("mlx5")
 }
 
 unsafe extern "C" fn mlx5dv_open_device(

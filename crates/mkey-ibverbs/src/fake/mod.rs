@@ -109,7 +109,7 @@ impl FakeDevice {
         verbs: &'static Verbs,
         mlx5: Result<&'static Mlx5, String>,
     ) -> Arc<IbvDevice> {
-        let name = crate::context::text(&self.device.name);
+        let name = mkey_sys::devices::text(&self.device.name);
         IbvDevice::open_by(verbs, mlx5, &name).unwrap_or_else(|error| panic!("{error}"))
     }
 
