@@ -36,7 +36,13 @@ impl<T> Live<T> {
             // first.
             return first.with(|object| use_them(object, object));
         }
-        first.with(|first| second.with(|second| use_them(first, second))).flatten()
+        // All in one order, whatever theirs is: two that wait for each other's second would wait for
+        // ever, with one to destroy each between them.
+        if std::ptr::from_ref(first) < std::ptr::from_ref(second) {
+            first.with(|first| second.with(|second| use_them(first, second))).flatten()
+        } else {
+            second.with(|second| first.with(|first| use_them(first, second))).flatten()
+        }
     }
 
     /// Uses the object alone; `None` once it is destroyed.
@@ -70,6 +76,20 @@ impl<T> fmt::Debug for Live<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_objects_are_told_apart_in_either_order() {
+        let objects = [1u8, 2].map(|value| Box::leak(Box::new(value)));
+        let lives = objects.map(|object| Live::new(NonNull::from(object)));
+        for [first, second] in [[0, 1], [1, 0]] {
+            // SAFETY: the objects above, which nobody else touches.
+            let read = |a: *mut u8, b: *mut u8| unsafe { [*a, *b] };
+            let seen = Live::with_both(&lives[first], &lives[second], read);
+            assert_eq!(seen, Some([first as u8 + 1, second as u8 + 1]));
+        }
+        assert_eq!(lives[1].end(|_| 0), Ok(()));
+        assert_eq!(Live::with_both(&lives[0], &lives[1], |_, _| ()), None);
+    }
 
     #[test]
     fn both_uses_of_one_object_do_not_wait_for_who_is_to_end_it() {
