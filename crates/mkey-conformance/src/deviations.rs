@@ -76,12 +76,6 @@ pub fn of(driver: &str, kernel: Version) -> Vec<&'static Deviation> {
     table.iter().filter(|deviation| deviation.kernels.contains(&kernel)).collect()
 }
 
-/// The version that a release, such as `6.1.0-50-amd64`, is of.
-pub fn version(release: &str) -> Option<Version> {
-    let mut numbers = release.split(['.', '-', '+']);
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 pub(crate) const EVERY: Range<Version> = (0, 0)..(u32::MAX, 0);
 /// Before soft-RoCE had on-demand paging.
 pub(crate) const OLD: Range<Version> = (0, 0)..(6, 15);
@@ -327,14 +321,6 @@ mod tests {
         assert_eq!(rule_of("r_mw_07_zero_based_is_refused"), "R-MW-07");
         assert_eq!(rule_of("r_key_09_range"), "R-KEY-09");
         assert_eq!(rule_of("R-KEY-09"), "R-KEY-09");
-    }
-
-    #[test]
-    fn a_release_is_of_a_version() {
-        assert_eq!(version("6.1.0-50-amd64"), Some((6, 1)));
-        assert_eq!(version("7.3.4+deb13-amd64"), Some((7, 3)));
-        assert_eq!(version("7.3-rc1"), Some((7, 3)));
-        assert_eq!(version("seven"), None);
     }
 
     #[test]

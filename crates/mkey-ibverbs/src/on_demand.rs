@@ -30,7 +30,7 @@ impl Core {
             return Ok(());
         }
         // Where it is not offered, that is why it is refused.
-        if self.tried().advise == Trial::Works {
+        if self.known().tried.advise == Trial::Works {
             let writes = advice == Advice::PrefetchWrite;
             sges.iter().try_for_each(|sge| self.may_advise(pd, writes, sge)).map_err(fail)?;
         }
@@ -44,16 +44,31 @@ impl Core {
         let entry =
             |sge: &Sge| ibv_sge { addr: sge.address.0, length: sge.length, lkey: sge.lkey.0.0 };
         let mut entries: Vec<_> = sges.iter().map(entry).collect();
-        let answer = pd.live.with(|pd| {
-            crate::failure::again(|| {
-                // SAFETY: the domain is live.
-                unsafe { advise(&self.context, pd, advice, flags, &mut entries) }
-            })
-        });
-        let answer = answer.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))?;
-        answer.map_err(|errno| {
-            let first = sges.first().copied().unwrap_or_default();
+        let give = |entries: &mut [ibv_sge]| {
+            let answer = pd.live.with(|pd| {
+                crate::failure::again(|| {
+                    // SAFETY: the domain is live.
+                    unsafe { advise(&self.context, pd, advice, flags, entries) }
+                })
+            });
+            answer.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))
+        };
+        give(&mut entries)?.map_err(|errno| {
+            // Advice can be given again: one by one it shows whose fault it is.
+            let blamed = |entry: &mut ibv_sge| {
+                matches!(give(std::slice::from_mut(entry)), Ok(Err(again)) if again == errno)
+            };
+            let at = match entries.len() {
+                1 => Some(0),
+                _ if !matches!(errno, libc::ENOENT | libc::EFAULT) => None,
+                _ => entries.iter_mut().position(blamed),
+            };
+            let first = at.and_then(|at| sges.get(at)).copied().unwrap_or_default();
             fail(match errno {
+                // The ranges have changed meanwhile.
+                libc::ENOENT | libc::EFAULT if at.is_none() => {
+                    Reason::System { call: "ibv_advise_mr", errno }
+                }
                 libc::ENOENT => Reason::UnknownLkey { key: first.lkey.0 },
                 libc::EFAULT => {
                     let (address, length) = (first.address, u64::from(first.length));

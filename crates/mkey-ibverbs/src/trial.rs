@@ -43,11 +43,14 @@ impl Trial {
     pub(crate) fn or_says(&self, says: bool) -> bool {
         match *self {
             Self::Works => true,
-            Self::Refused { errno } => {
-                says && matches!(errno, libc::ENOMEM | libc::EAGAIN | libc::EPERM)
-            }
+            Self::Refused { .. } => says && self.wants_room(),
             Self::Untried(_) => says,
         }
+    }
+
+    /// Whether it failed for want of room.
+    fn wants_room(&self) -> bool {
+        matches!(self, Self::Refused { errno: libc::ENOMEM | libc::EAGAIN | libc::EPERM })
     }
 
     fn of<T>(answer: &Result<T, i32>) -> Self {
@@ -162,6 +165,44 @@ impl Tried {
             ud: no(),
             max_inline: 0,
         }
+    }
+
+    fn each(&mut self) -> [&mut Trial; 16] {
+        [
+            &mut self.mr,
+            &mut self.zero_based,
+            &mut self.rereg,
+            &mut self.window1,
+            &mut self.window2,
+            &mut self.on_demand,
+            &mut self.on_demand_implicit,
+            &mut self.advise,
+            &mut self.null_mr,
+            &mut self.dma_buf,
+            &mut self.flush,
+            &mut self.fast_mr,
+            &mut self.srq,
+            &mut self.rc,
+            &mut self.uc,
+            &mut self.ud,
+        ]
+    }
+
+    /// Whether trying again would show no more.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut all = self.clone();
+        all.each().iter().all(|trial| !trial.wants_room())
+    }
+
+    /// This, where it showed something, and else what a `later` trial did.
+    pub(crate) fn settled_by(mut self, mut later: Self) -> Self {
+        self.max_inline = self.max_inline.max(later.max_inline);
+        for (trial, later) in self.each().into_iter().zip(later.each()) {
+            if trial.wants_room() || matches!(trial, Trial::Untried(_)) {
+                *trial = later.clone();
+            }
+        }
+        self
     }
 
     /// What came of trying `capability`, where it is tried by itself.
@@ -326,7 +367,7 @@ impl Bench<'_> {
         };
         let key = fast_mr::Mkey::create(mlx5, self.pd.as_ptr(), 1);
         if let Ok(key) = &key {
-            let _ = key.destroy(mlx5);
+            let _ = key.destroy();
         }
         Trial::of(&key)
     }
@@ -355,7 +396,7 @@ impl Bench<'_> {
             Err(errno) => return (Trial::Refused { errno }, 0),
         };
         let mut answer = (Trial::Untried("no size of inline data was tried"), 0);
-        for inline in [1024, 512, 256, 128, 64, 0] {
+        for inline in [8192, 4096, 2048, 1024, 512, 256, 128, 64, 0] {
             let mut init: ibv_qp_init_attr = bytemuck::Zeroable::zeroed();
             (init.send_cq, init.recv_cq, init.qp_type) = (cq.as_ptr(), cq.as_ptr(), kind);
             (init.cap.max_send_wr, init.cap.max_recv_wr) = (1, 1);

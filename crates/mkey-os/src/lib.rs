@@ -36,14 +36,15 @@
 //! access waits for an event in hand.
 //!
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
-//! mapping an address lies in; how much of a range huge pages map.
+//! mapping an address lies in; how much of a range huge pages map. **[`kernel`], its version.**
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //!
-//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
+//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region; which
+//! driver a device is of.
 //!
 //! **[`rdma_cgroup`], limits on RDMA objects.** Whether a control group leaves no room for another.
 //!
@@ -83,6 +84,7 @@ pub mod file_mapping;
 pub mod fork;
 mod gone;
 pub mod hugepages;
+pub mod kernel;
 pub mod ladder;
 pub mod limits;
 pub mod mapping;

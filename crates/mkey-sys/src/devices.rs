@@ -74,7 +74,7 @@ impl Drop for Devices<'_> {
 }
 
 /// A C string in a field of fixed size, up to its zero or its end.
-fn text(field: &[c_char]) -> String {
+pub fn text(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
     match CStr::from_bytes_until_nul(&bytes) {
         Ok(text) => text.to_string_lossy().into_owned(),

@@ -3,9 +3,10 @@
 use super::program::Kind;
 use super::trace::errno_name;
 use super::traits::Traits;
-use crate::deviations::{EVERY, NEW, OLD, Version, version};
+use crate::deviations::{EVERY, NEW, OLD, Version};
 use mkey_core::error::errno::*;
 use mkey_core::status::WcStatus::{self, *};
+use mkey_os::kernel::version;
 use std::fmt::{self, Write};
 use std::ops::Range;
 
