@@ -1,6 +1,7 @@
 //! The arguments of `mkey`.
 
 use crate::bench;
+use crate::config;
 use crate::devices;
 use crate::exit::End;
 use crate::model;
@@ -21,6 +22,7 @@ use std::io::{self, Write};
   mkey bench --json - | jq '.rows[]'  the same for programs
   mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
   mkey model --predict 64GiB          the same as a formula
+  mkey config switch --vendor eos     a lossless class for RoCE on a switch
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -52,6 +54,11 @@ pub enum Command {
     /// consists of, and how far off it is on sizes left out. Measures a sweep of its own in less
     /// than a minute, or takes one of `mkey bench registration --json`.
     Model(Box<model::args::ModelArgs>),
+    /// Print what switches, NICs and hosts need for RoCE without loss, for review
+    ///
+    /// No command is printed that no source vouches for; each says how sure that is. Nothing is
+    /// changed.
+    Config(Box<config::ConfigArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -70,6 +77,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Bench(args) => bench::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Model(args) => model::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
@@ -151,6 +159,8 @@ mod tests {
             "iterations",
             "registration",
             "predict",
+            "roce\\-dscp",
+            "hugepages",
         ] {
             assert!(page.contains(word), "{word} missing");
         }
