@@ -284,6 +284,13 @@ pub const RXE: &[Deviation] = &[
         does: "no event tells of a READ whose page can not be faulted in",
         source: "rxe_resp.c, read_reply",
     },
+    Deviation {
+        of: &["R-ODP-12"],
+        kernels: NEW,
+        effect: Effect::Fails,
+        does: "prefetch for reading needs the right to write, too, and without it EINVAL is told",
+        source: "rxe_odp.c, rxe_ib_prefetch_sg_list",
+    },
     // Queues.
     Deviation {
         of: &["r_ord_06_receiver_not_ready_for_ever"],

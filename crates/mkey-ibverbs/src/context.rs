@@ -1,7 +1,8 @@
 //! Finding and opening a device.
 
-use crate::failure::errno_of;
+use crate::failure::{errno_of, group_is_full};
 use mkey_core::error::{Error, Reason, Result};
+use mkey_os::rdma_cgroup::Resource;
 use mkey_sys::mlx5dv::{MLX5DV_CONTEXT_FLAGS_DEVX, mlx5dv_context_attr};
 use mkey_sys::types::*;
 use mkey_sys::{LoadError, Mlx5, Verbs};
@@ -17,6 +18,8 @@ pub(crate) struct Context {
     /// libmlx5, for a device of that kind.
     pub(crate) mlx5: Option<&'static Mlx5>,
     pub(crate) name: String,
+    /// The kernel's driver of it, where it tells.
+    pub(crate) driver: Option<String>,
     pub(crate) fork: Fork,
     context: NonNull<ibv_context>,
     gone: AtomicBool,
@@ -82,6 +85,15 @@ impl Context {
                 names.join(", ")
             )));
         };
+        let not_opened = |error: LoadError| match &error {
+            LoadError::NotOpened { source, .. } if source.raw_os_error() == Some(libc::EAGAIN) => {
+                let full = group_is_full(name, Resource::Handle);
+                full.map_or(refused(error.to_string()), |full| {
+                    Error::new("open_device", name, full)
+                })
+            }
+            _ => refused(error.to_string()),
+        };
         let fork = protect_forks(verbs);
         // SAFETY: a device of the list above, asked of the library that drives it.
         let mlx5 = mlx5.filter(|mlx5| unsafe { mlx5.mlx5dv_is_supported(device) });
@@ -94,13 +106,12 @@ impl Context {
         let (context, mlx5) = match special {
             Some(context) => (context, mlx5),
             // SAFETY: a device of the list above.
-            None => (
-                unsafe { verbs.open_device(device) }.map_err(|error| refused(error.to_string()))?,
-                None,
-            ),
+            None => (unsafe { verbs.open_device(device) }.map_err(not_opened)?, None),
         };
         let name = name.to_owned();
-        let this = Self { verbs, mlx5, name, fork, context, gone: AtomicBool::new(false) };
+        let driver = driver(Path::new("/"), &name);
+        let gone = AtomicBool::new(false);
+        let this = Self { verbs, mlx5, name, driver, fork, context, gone };
         // SAFETY: the device is open.
         let events = unsafe { (*context.as_ptr()).async_fd };
         crate::events::never_block(events)

@@ -2,7 +2,7 @@
 
 use crate::attributes::{self, limit};
 use crate::capabilities::capabilities;
-use crate::context::{Context, Fork, driver};
+use crate::context::{Context, Fork};
 use crate::data_plane::{IbvCq, IbvQp, IbvSrq};
 use crate::events::{self, Deadline, system};
 use crate::failure::{Refused, call, create};
@@ -23,7 +23,6 @@ use mkey_sys::{Mlx5, Verbs};
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -43,8 +42,6 @@ pub(crate) struct Core {
     pub(crate) objects: Objects,
     /// What the device said of itself when it was opened.
     pub(crate) attr: ibv_device_attr_ex,
-    /// The kernel's driver of it, where it tells.
-    driver: Option<String>,
     /// The flags of a completion that say that a key was invalidated.
     pub(crate) invalidated: u32,
     /// The numbers of the queue pairs for datagrams.
@@ -86,13 +83,11 @@ impl IbvDevice {
             let verb = "query_device";
             Refused { context: &context, verb, errno, lacks: None }.error(name)
         })?;
-        let driver = driver(Path::new("/"), name);
         // rxe passes on the kernel's own flag, whose number is another for programs.
-        let own = if driver.as_deref() == Some("rxe") { IBV_WC_IP_CSUM_OK } else { 0 };
+        let own = if context.driver.as_deref() == Some("rxe") { IBV_WC_IP_CSUM_OK } else { 0 };
         let core = Core {
             objects: Objects::default(),
             attr,
-            driver,
             invalidated: IBV_WC_WITH_INV | own,
             datagrams: RwLock::default(),
             tried: OnceLock::new(),
@@ -132,13 +127,13 @@ impl IbvDevice {
 }
 
 impl Core {
-    fn tried(&self) -> &Tried {
+    pub(crate) fn tried(&self) -> &Tried {
         self.tried.get_or_init(|| try_all(&self.context, &self.attr))
     }
 
     fn capabilities(&self) -> &Capabilities {
         self.capabilities
-            .get_or_init(|| capabilities(self.driver.as_deref(), &self.attr, self.tried()))
+            .get_or_init(|| capabilities(self.context.driver.as_deref(), &self.attr, self.tried()))
     }
 
     /// Destroys all objects, users first.

@@ -31,6 +31,7 @@
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod advice;
 mod attributes;
 mod capabilities;
 mod context;

@@ -7,6 +7,7 @@ use mkey_core::device::MwKind;
 use mkey_core::error::Object;
 use mkey_core::key::Lkey;
 use mkey_core::queue_pair::QpKind;
+use mkey_core::rights::Rights;
 use mkey_sys::types::*;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -36,7 +37,7 @@ pub(crate) struct Mr {
     pub(crate) memory: Memory,
     pub(crate) pd: Arc<Pd>,
     pub(crate) lkey: u32,
-    pub(crate) on_demand: bool,
+    pub(crate) rights: Rights,
 }
 
 // SAFETY: libibverbs' objects may be used by any thread; it is destroyed by whoever took it out.

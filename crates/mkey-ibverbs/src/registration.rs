@@ -49,8 +49,7 @@ impl Core {
     fn keep_mr(&self, mr: NonNull<ibv_mr>, pd: Arc<Pd>, rights: Rights) -> MrInfo {
         // SAFETY: a live region.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
-        let on_demand = rights.contains(Rights::ON_DEMAND);
-        self.keep(Mr { memory: Memory::Region(mr), pd, lkey, on_demand }, rkey)
+        self.keep(Mr { memory: Memory::Region(mr), pd, lkey, rights }, rkey)
     }
 
     fn keep(&self, mr: Mr, rkey: u32) -> MrInfo {
@@ -225,8 +224,9 @@ impl Core {
             fail(Refused { context, verb, errno, lacks: Some(lacks) }.reason())
         })?;
         let (lkey, rkey) = key.keys();
-        let (memory, on_demand) = (Memory::Fast(key), false);
-        Ok(self.keep(Mr { memory, pd, lkey, on_demand }, rkey))
+        // Those of each registration are its work request's.
+        let (memory, rights) = (Memory::Fast(key), Rights::empty());
+        Ok(self.keep(Mr { memory, pd, lkey, rights }, rkey))
     }
 
     pub(crate) fn dereg_mr(&self, handle: MrHandle) -> Result<()> {
@@ -329,9 +329,7 @@ impl Core {
         if code == 0 || code == IBV_REREG_MR_ERR_DO_FORK_OLD.0 {
             mr.lkey = lkey;
             mr.pd = new_pd.unwrap_or(mr.pd);
-            if let Some(rights) = change.rights {
-                mr.on_demand = rights.contains(Rights::ON_DEMAND);
-            }
+            mr.rights = change.rights.unwrap_or(mr.rights);
         }
         if mr.lkey != old {
             self.objects.mrs.forget(handle.0, index(old));

@@ -3,6 +3,7 @@
 //! Each trial makes an object and ends it again; none leaves anything behind, and none sends
 //! anything. What can not be tried without a second party or a special file is said to be untried.
 
+use crate::advice;
 use crate::attributes::limit;
 use crate::context::Context;
 use crate::failure::{create, not_offered};
@@ -268,12 +269,10 @@ impl Bench<'_> {
     fn advise(&self, mr: NonNull<ibv_mr>) -> Result<(), i32> {
         // SAFETY: a live region.
         let lkey = unsafe { mr.as_ref().lkey };
-        let mut sge = ibv_sge { addr: self.page.as_ptr().addr() as u64, length: 1, lkey };
+        let range = ibv_sge { addr: self.page.as_ptr().addr() as u64, length: 1, lkey };
         let (advice, flags) = (IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH);
-        // SAFETY: the domain is live, and there is one entry.
-        let answer =
-            unsafe { inline::ibv_advise_mr(self.pd.as_ptr(), advice, flags, &raw mut sge, 1) };
-        if answer == 0 { Ok(()) } else { Err(crate::failure::errno_of(answer)) }
+        // SAFETY: the domain is live.
+        unsafe { advice::advise(self.context, self.pd.as_ptr(), advice, flags, &mut [range]) }
     }
 
     fn window(&self, kind: ibv_mw_type) -> Trial {

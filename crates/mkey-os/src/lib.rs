@@ -45,6 +45,8 @@
 //!
 //! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
 //!
+//! **[`rdma_cgroup`], limits on RDMA objects.** Whether a control group leaves no room for another.
+//!
 //! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
 //!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
@@ -88,6 +90,7 @@ pub mod numa;
 pub mod pin;
 pub mod prefault;
 pub mod proc;
+pub mod rdma_cgroup;
 pub mod rdma_netlink;
 mod spans;
 pub mod system_calls;

@@ -110,6 +110,7 @@ fn registrations_beyond_max_mr_are_a_full_table() {
         fake.fail("reg_mr", &[errno]);
         let reason = register(&device, pd).unwrap_err().reason;
         assert_eq!(reason, Reason::TableFull { object: Object::Mr, most: 2 });
+        assert!(reason.to_string().contains("destroy some"), "{reason}");
     }
     device.dereg_mr(one.handle).unwrap();
     register(&device, pd).unwrap();
