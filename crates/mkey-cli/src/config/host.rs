@@ -146,11 +146,11 @@ fn locked_memory(args: &HostArgs) -> Vec<Block> {
             .line(format!("{user} soft memlock {kib}"))
             .line(format!("{user} hard memlock {kib}"))
             .verify("ulimit -l"),
-        Block::new("For a service, which limits.d does not reach. Slurm's: slurmd.service; Kubernetes has no setting of its own and hands on that of containerd.service, after which pods have to be made anew. CAP_IPC_LOCK does the same for root only, and not in a user namespace.")
+        Block::new("For a service, which limits.d does not reach; in force after systemctl daemon-reload and a restart. Slurm's: slurmd.service; Kubernetes has no setting of its own and hands on that of containerd.service, after which pods have to be made anew. CAP_IPC_LOCK does the same for root only, and not in a user namespace.")
             .file(format!("/etc/systemd/system/{}.d/90-mkey.conf", args.service))
             .line("[Service]")
             .line(format!("LimitMEMLOCK={bytes}"))
-            .verify("systemctl daemon-reload"),
+            .verify(format!("systemctl show {} --property LimitMEMLOCK", args.service)),
         Block::new("For a container, on its command line.")
             .file("command line")
             .tune(format!("docker run --ulimit memlock={docker}")),

@@ -75,6 +75,21 @@ fn agrees_with_itself(host: &Host, told: &Told, found: &mut Vec<Finding>) {
             );
         }
     }
+    let pairs =
+        [("RoCE", host.roce_dscp(), host.roce_prio()), ("CNP", host.cnp_dscp(), host.cnp_prio())];
+    for (what, dscp, priority) in pairs {
+        let Some((dscp, priority)) = dscp.zip(priority) else { continue };
+        for other in host.map.iter().filter(|m| m.dscp == dscp && m.priority != priority) {
+            let (is, from) = (other.priority, &other.from);
+            put(
+                found,
+                Level::Mismatch,
+                format!(
+                    "the host contradicts itself: {what} has priority {priority}, its DSCP {dscp} has {is} ({from})"
+                ),
+            );
+        }
+    }
     if let Some(marking) = host.marking() {
         for why in marking.contradictions() {
             put(found, Level::Mismatch, format!("the host: {why}"));

@@ -68,6 +68,8 @@ fn a_host_that_contradicts_itself_is_told() {
     let mut host = host(26, 3);
     host.roce_dscp.push(Value { value: 24, from: "default_roce_tos".to_owned() });
     host.pfc.push(super::super::host::Pfc { priorities: [4].into(), from: "dcb".to_owned() });
+    let from = "dcb app show dev eth2".to_owned();
+    host.map.push(super::super::host::Mapped { dscp: 26, priority: 4, from });
     let told = told::read(Vendor::Onyx, "roce lossless\n").unwrap();
     let found = compare(&host, &told);
     let wrong = with(&found, Level::Mismatch);
@@ -76,6 +78,7 @@ fn a_host_that_contradicts_itself_is_told() {
         "{wrong:?}"
     );
     assert!(wrong.iter().any(|what| what.contains("PFC for priority 4, not for 3")), "{wrong:?}");
+    assert!(wrong.iter().any(|what| what.contains("its DSCP 26 has 4 (dcb app")), "{wrong:?}");
     let lossy = told::read(Vendor::Onyx, "roce lossy\n").unwrap();
     assert!(
         with(&compare(&host, &lossy), Level::Mismatch)
