@@ -35,7 +35,12 @@ pub fn compare(host: &Host, told: &Told) -> Vec<Finding> {
     agrees_with_itself(host, told, &mut found);
     path(told, "RoCE", host.roce_dscp(), host.roce_prio(), &mut found);
     path(told, "CNP", host.cnp_dscp(), host.cnp_prio(), &mut found);
-    if let Some(priority) = host.roce_prio() {
+    // What the host does not say is what the switch makes of its DSCP.
+    let by_switch = || match told.goes(host.roce_dscp()?) {
+        Goes::Written(to) | Goes::Stock(to) | Goes::LikelyStock(to) => Some(to),
+        Goes::Unknown => None,
+    };
+    if let Some(priority) = host.roce_prio().or_else(by_switch) {
         lossless(told, priority, &mut found);
     }
     host_pfc(host, &mut found);
@@ -109,13 +114,6 @@ fn path(told: &Told, what: &str, dscp: Option<u8>, priority: Option<u8>, found: 
     let Some(dscp) = dscp else {
         return put(found, Level::Unknown, format!("the DSCP of {what} on the host is not known"));
     };
-    let Some(priority) = priority else {
-        return put(
-            found,
-            Level::Unknown,
-            format!("the priority of {what} on the host is not known"),
-        );
-    };
     let (to, how) = match told.goes(dscp) {
         Goes::Written(to) => (to, ""),
         Goes::Stock(to) => (to, " (the stock map; this configuration does not say)"),
@@ -131,6 +129,12 @@ fn path(told: &Told, what: &str, dscp: Option<u8>, priority: Option<u8>, found: 
                 ),
             );
         }
+    };
+    let Some(priority) = priority else {
+        let what = format!(
+            "{what}: the switch sends DSCP {dscp} to priority {to}{how}; which one the host means is not known"
+        );
+        return put(found, Level::Unknown, what);
     };
     if to == priority {
         put(found, Level::Same, format!("{what}: DSCP {dscp} goes to priority {to}{how}"));

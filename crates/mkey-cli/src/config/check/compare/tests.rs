@@ -88,6 +88,22 @@ fn a_host_that_contradicts_itself_is_told() {
 }
 
 #[test]
+fn a_host_that_tells_only_its_dscp_is_compared_by_what_the_switch_makes_of_it() {
+    let mut host = Host::default();
+    host.say(Some(26), None, None, None);
+    let text = r#"{"PORT_QOS_MAP":{"Ethernet0":{"pfc_enable":"3,4","dscp_to_tc_map":"AZURE"}}}"#;
+    let told = told::read(Vendor::Sonic, text).unwrap();
+    let found = compare(&host, &told);
+    let unknown = with(&found, Level::Unknown);
+    assert!(unknown.iter().any(|what| what.contains("sends DSCP 26 to priority 1")), "{unknown:?}");
+    let wrong = with(&found, Level::Mismatch);
+    assert_eq!(
+        wrong,
+        ["PFC for priority 1: not on Ethernet0 (packets are dropped there when queues fill)"]
+    );
+}
+
+#[test]
 fn many_ports_are_cut_short() {
     let names: Vec<String> = (0..20).map(|n| format!("e{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
