@@ -1,8 +1,10 @@
 //! The arguments of `mkey`.
 
 use crate::bench;
+use crate::config;
 use crate::devices;
 use crate::exit::End;
+use crate::explain;
 use crate::model;
 use crate::run as programs;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -23,6 +25,8 @@ use std::io::{self, Write};
   mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
   mkey model --predict 64GiB          the same as a formula
   mkey run ib_write_bw                an RDMA program without RDMA hardware
+  mkey explain ibv_reg_mr ENOMEM      what an error means, and what mends it
+  mkey config switch --vendor eos     a lossless class for RoCE on a switch
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -60,6 +64,18 @@ pub enum Command {
     /// real ones. No hardware, no kernel module and no privilege is needed. Signals and the exit
     /// status are the program's own; 127 stands for no such program.
     Run(Box<programs::args::RunArgs>),
+    /// Say what an error means, why it happens, and what mends it
+    ///
+    /// An errno with its verb, a completion status, mlx5's vendor_err, an asynchronous event, a line
+    /// of the kernel's log, a key, a code of mkey's own, or a claim that is copied widely. With --pid
+    /// it looks at the live process and ranks the causes by what it sees. A log on standard input is
+    /// annotated.
+    Explain(Box<explain::ExplainArgs>),
+    /// Print what switches, NICs and hosts need for RoCE without loss, for review
+    ///
+    /// No command is printed that no source vouches for; each says how sure that is. Nothing is
+    /// changed.
+    Config(Box<config::ConfigArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -79,6 +95,8 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Devices(args) => devices::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Run(args) => programs::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
@@ -160,6 +178,9 @@ mod tests {
             "iterations",
             "registration",
             "predict",
+            "roce\\-dscp",
+            "vendor_err",
+            "hugepages",
         ] {
             assert!(page.contains(word), "{word} missing");
         }

@@ -6,16 +6,21 @@
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
 //! * [`mod@run`]: `mkey run`, programs that know nothing of mkey on software RNICs.
+//! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
+//! * [`mod@explain`]: `mkey explain`, what an error means and what mends it. [`lang`]: in which language.
 //! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
 pub mod allocations;
 pub mod bench;
 pub mod cli;
+pub mod config;
 pub mod device;
 pub mod devices;
 pub mod exit;
+pub mod explain;
 pub mod html;
+pub mod lang;
 pub mod model;
 pub mod run;
 

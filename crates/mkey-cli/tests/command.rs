@@ -44,6 +44,9 @@ fn help_version_completions_and_manual_are_results() {
         (&["--version"], "mkey "),
         (&["completions", "bash"], "_mkey"),
         (&["completions", "zsh"], "#compdef mkey"),
+        (&["config", "switch", "--help"], "mkey config switch --vendor sonic --dscp-map"),
+        (&["config", "check", "--help"], "mkey config check --host --switch running-config.txt"),
+        (&["explain", "--help"], "dmesg | mkey explain"),
         (&["man"], ".TH"),
     ] {
         let (code, stdout, stderr) = run(&mut mkey(arguments));
@@ -58,6 +61,8 @@ fn a_closed_pipe_ends_quietly() {
     let arguments = [
         &["man"][..],
         &["completions", "fish"],
+        &["explain", "EINVAL"],
+        &["config", "switch", "--vendor", "eos"],
         &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve"],
         &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve", "--json", "-"],
     ];

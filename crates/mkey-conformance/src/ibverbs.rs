@@ -1,9 +1,10 @@
 //! A real device as a subject: both sides are queue pairs of one device, time is the machine's.
 
-use crate::deviations::{self, Deviation, version};
+use crate::deviations::{self, Deviation};
 use crate::fixture::Subject;
 use mkey_core::device::Device;
 use mkey_ibverbs::IbvDevice;
+use mkey_os::kernel::version;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,9 @@
 //! What tests showed over devices of which a machine of its own is needed, as recorded.
 
-use crate::deviations::{self, Version, version};
+use crate::deviations::{self, Version};
 use crate::fixture::Subject;
 use crate::registry::{Outcome, RuleTest};
+use mkey_os::kernel::version;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

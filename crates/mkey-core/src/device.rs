@@ -191,6 +191,8 @@ pub struct Capabilities {
     pub max_rd_atomic: u8,
     /// Scatter entries of one fast registration; 0 = none.
     pub max_fast_mr_entries: u32,
+    /// A fast registration counts from 0: its `iova` can be nothing else.
+    pub fast_mr_zero_based: bool,
     pub window1: bool,
     /// Type 2B (never 2A at the same time, R-MW-33).
     pub window2: bool,

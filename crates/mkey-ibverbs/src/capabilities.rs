@@ -1,16 +1,14 @@
 //! What a device offers: its attributes, corrected by what was tried.
 
 use crate::attributes::limit;
+use crate::context::Context;
 use crate::fast_mr;
 use crate::trial::Tried;
 use mkey_core::device::{Capabilities, OdpCaps, OdpOps};
 use mkey_sys::types::*;
 
-/// Drivers that are software.
-const SOFTWARE: [&str; 2] = ["rxe", "siw"];
-
 pub(crate) fn capabilities(
-    driver: Option<&str>,
+    context: &Context,
     attr: &ibv_device_attr_ex,
     tried: &Tried,
 ) -> Capabilities {
@@ -19,8 +17,8 @@ pub(crate) fn capabilities(
     let says = |flag: u32| plain.device_cap_flags & flag != 0;
     let ops = OdpOps::from_bits_truncate;
     Capabilities {
-        driver: driver.unwrap_or("unknown").to_owned(),
-        software: driver.is_some_and(|driver| SOFTWARE.contains(&driver)),
+        driver: context.driver.as_deref().unwrap_or("unknown").to_owned(),
+        software: context.software,
         max_mr: limit(plain.max_mr),
         max_mr_size: plain.max_mr_size,
         max_mw: limit(plain.max_mw),
@@ -35,6 +33,8 @@ pub(crate) fn capabilities(
         max_inline: tried.max_inline,
         max_rd_atomic: u8::try_from(limit(plain.max_qp_rd_atom)).unwrap_or(u8::MAX),
         max_fast_mr_entries: if tried.fast_mr.or_says(false) { fast_mr::MOST_ENTRIES } else { 0 },
+        // Keys of mlx5, the only ones there are, have no address of their own.
+        fast_mr_zero_based: true,
         window1: tried.window1.or_says(says(IBV_DEVICE_MEM_WINDOW)),
         window2: tried.window2.or_says(says(IBV_DEVICE_MEM_WINDOW_TYPE_2B))
             && says(IBV_DEVICE_MEM_WINDOW_TYPE_2B),

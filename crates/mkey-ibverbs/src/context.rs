@@ -1,13 +1,17 @@
 //! Finding and opening a device.
 
-use crate::failure::errno_of;
+use crate::driver::{self, Driver};
+use crate::failure::{errno_of, group_is_full};
 use mkey_core::error::{Error, Reason, Result};
+use mkey_os::kernel::{self, version};
+use mkey_os::rdma_cgroup::Resource;
+use mkey_sys::devices::text;
 use mkey_sys::mlx5dv::{MLX5DV_CONTEXT_FLAGS_DEVX, mlx5dv_context_attr};
 use mkey_sys::types::*;
 use mkey_sys::{LoadError, Mlx5, Verbs};
-use std::ffi::{CStr, c_char};
 use std::fmt;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,9 +21,20 @@ pub(crate) struct Context {
     /// libmlx5, for a device of that kind.
     pub(crate) mlx5: Option<&'static Mlx5>,
     pub(crate) name: String,
+    /// Why libmlx5 is not used, where it could not be or did not open the device.
+    pub(crate) no_mlx5: Option<String>,
+    /// The kernel's driver of it, where it tells.
+    pub(crate) driver: Option<String>,
+    /// Whether it has no hardware.
+    pub(crate) software: bool,
     pub(crate) fork: Fork,
     context: NonNull<ibv_context>,
     gone: AtomicBool,
+    /// Readable once the device is gone: who waits for it is to look.
+    gone_bell: OwnedFd,
+    /// The folder that the kernel has for the device's file, for as long as the device is there.
+    /// Unlike its name it does not change.
+    folder: PathBuf,
 }
 
 // SAFETY: an open device may be used by any thread.
@@ -56,7 +71,7 @@ pub fn list() -> std::result::Result<Vec<Listed>, LoadError> {
     let names = devices.as_slice().iter().map(|&device| {
         // SAFETY: a device of a list that is not freed yet.
         let name = unsafe { text(&(*device).name) };
-        let driver = driver(Path::new("/"), &name);
+        let driver = driver::of(&name).name;
         Listed { name, driver }
     });
     Ok(names.collect())
@@ -66,7 +81,7 @@ impl Context {
     /// Opens the device `name` of a library.
     pub(crate) fn open(
         verbs: &'static Verbs,
-        mlx5: Option<&'static Mlx5>,
+        mlx5: std::result::Result<&'static Mlx5, String>,
         name: &str,
     ) -> Result<Self> {
         let refused =
@@ -82,25 +97,54 @@ impl Context {
                 names.join(", ")
             )));
         };
+        let bell = crate::events::bell()
+            .map_err(|errno| refused(std::io::Error::from_raw_os_error(errno).to_string()))?;
+        let not_opened = |error: LoadError| match &error {
+            LoadError::NotOpened { source, .. } if source.raw_os_error() == Some(libc::EAGAIN) => {
+                let full = group_is_full(name, Resource::Handle);
+                full.map_or(refused(error.to_string()), |full| {
+                    Error::new("open_device", name, full)
+                })
+            }
+            _ => refused(error.to_string()),
+        };
         let fork = protect_forks(verbs);
+        let mut no_mlx5 = mlx5.as_ref().err().cloned();
         // SAFETY: a device of the list above, asked of the library that drives it.
-        let mlx5 = mlx5.filter(|mlx5| unsafe { mlx5.mlx5dv_is_supported(device) });
+        let mlx5 = mlx5.ok().filter(|mlx5| unsafe { mlx5.mlx5dv_is_supported(device) });
         let special = mlx5.and_then(|mlx5| {
             // Memory keys of one's own are commands of this interface.
             let mut attr = mlx5dv_context_attr { flags: MLX5DV_CONTEXT_FLAGS_DEVX, comp_mask: 0 };
             // SAFETY: as above; the attributes are ours.
-            NonNull::new(unsafe { mlx5.mlx5dv_open_device(device, &raw mut attr) })
+            let opened = NonNull::new(unsafe { mlx5.mlx5dv_open_device(device, &raw mut attr) });
+            if opened.is_none() {
+                let errno = std::io::Error::last_os_error();
+                no_mlx5 = Some(format!("mlx5dv_open_device with DEVX: {errno}"));
+            }
+            opened
         });
         let (context, mlx5) = match special {
             Some(context) => (context, mlx5),
             // SAFETY: a device of the list above.
-            None => (
-                unsafe { verbs.open_device(device) }.map_err(|error| refused(error.to_string()))?,
-                None,
-            ),
+            None => (unsafe { verbs.open_device(device) }.map_err(not_opened)?, None),
         };
         let name = name.to_owned();
-        let this = Self { verbs, mlx5, name, fork, context, gone: AtomicBool::new(false) };
+        let Driver { name: driver, software } = driver::of(&name);
+        // SAFETY: a device of the list above.
+        let folder = PathBuf::from(unsafe { text(&(*device).dev_path) });
+        let this = Self {
+            verbs,
+            mlx5,
+            name,
+            no_mlx5,
+            driver,
+            software,
+            fork,
+            context,
+            gone: AtomicBool::new(false),
+            gone_bell: bell,
+            folder,
+        };
         // SAFETY: the device is open.
         let events = unsafe { (*context.as_ptr()).async_fd };
         crate::events::never_block(events)
@@ -113,9 +157,15 @@ impl Context {
         self.context.as_ptr()
     }
 
-    /// The device said that it failed or was removed.
+    /// The device said that it failed or was removed. All waits for it end.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
+        crate::events::ring(&self.gone_bell);
+    }
+
+    /// A descriptor that is readable once the device has said so.
+    pub(crate) fn gone_bell(&self) -> RawFd {
+        self.gone_bell.as_raw_fd()
     }
 
     /// Whether the device has said so.
@@ -124,13 +174,19 @@ impl Context {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether an error is to be understood so: it has said so, or the kernel does not know it any
-    /// more.
+    /// Whether an EIO or ENODEV is to be understood so: it has said so, or the kernel does not know
+    /// it any more.
     pub(crate) fn looks_gone(&self) -> bool {
-        if !self.is_gone() && !Path::new("/sys/class/infiniband").join(&self.name).exists() {
+        let known = self.folder.as_os_str().is_empty() || self.folder.exists();
+        if !self.is_gone() && !known {
             self.set_gone();
         }
         self.is_gone()
+    }
+
+    /// Whether this errno is to be understood so.
+    pub(crate) fn means_gone(&self, errno: i32) -> bool {
+        self.is_gone() || matches!(errno, libc::EIO | libc::ENODEV) && self.looks_gone()
     }
 }
 
@@ -148,26 +204,6 @@ impl Drop for Context {
     }
 }
 
-/// A C string in a field of fixed size, up to its zero or its end.
-pub(crate) fn text(field: &[c_char]) -> String {
-    let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
-    match CStr::from_bytes_until_nul(&bytes) {
-        Ok(text) => text.to_string_lossy().into_owned(),
-        Err(_) => String::from_utf8_lossy(&bytes).into_owned(),
-    }
-}
-
-/// The kernel's driver of a device below `root`: of a device on a bus its name, of one in software
-/// how it calls itself.
-pub(crate) fn driver(root: &Path, name: &str) -> Option<String> {
-    let entry = root.join("sys/class/infiniband").join(name);
-    if let Ok(link) = std::fs::read_link(entry.join("device/driver")) {
-        return Some(link.file_name()?.to_str()?.to_owned());
-    }
-    let words = std::fs::read_to_string(entry.join("node_desc")).ok()?;
-    Some(words.trim().to_owned()).filter(|words| !words.is_empty())
-}
-
 /// Asks libibverbs to keep registered pages out of forked children, but only where the kernel does
 /// not copy them: `MADV_DONTFORK` splits mappings, until a process that registers much has no more
 /// of them.
@@ -175,7 +211,7 @@ fn protect_forks(verbs: &Verbs) -> Fork {
     let status = match verbs.ibv_is_fork_initialized() {
         // SAFETY: takes nothing.
         Ok(ask) => unsafe { ask() },
-        Err(_) if copies_pinned_pages(kernel_release().as_deref()) => IBV_FORK_UNNEEDED,
+        Err(_) if copies_pinned_pages(kernel::release().as_deref()) => IBV_FORK_UNNEEDED,
         Err(_) => IBV_FORK_DISABLED,
     };
     match status {
@@ -189,15 +225,9 @@ fn protect_forks(verbs: &Verbs) -> Fork {
     }
 }
 
-fn kernel_release() -> Option<String> {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()
-}
-
 /// Whether a kernel of this release copies pinned pages as a process forks: from 5.12 on.
 fn copies_pinned_pages(release: Option<&str>) -> bool {
-    let mut numbers = release.unwrap_or_default().split(|c: char| !c.is_ascii_digit());
-    let mut number = || numbers.next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    (number(), number()) >= (5, 12)
+    release.and_then(version).is_some_and(|version| version >= (5, 12))
 }
 
 #[cfg(test)]
@@ -217,20 +247,5 @@ mod tests {
             assert_eq!(copies_pinned_pages(Some(release)), copies, "{release}");
         }
         assert!(!copies_pinned_pages(None));
-    }
-
-    #[test]
-    fn the_driver_of_a_device() {
-        let root = std::env::temp_dir().join(format!("mkey-driver-{}", std::process::id()));
-        let (mlx5, rxe) =
-            (root.join("sys/class/infiniband/mlx5_0"), root.join("sys/class/infiniband/rxe0"));
-        std::fs::create_dir_all(mlx5.join("device")).unwrap();
-        std::fs::create_dir_all(&rxe).unwrap();
-        std::os::unix::fs::symlink("/sys/drivers/mlx5_core", mlx5.join("device/driver")).unwrap();
-        std::fs::write(rxe.join("node_desc"), "rxe\n").unwrap();
-        assert_eq!(driver(&root, "mlx5_0").as_deref(), Some("mlx5_core"));
-        assert_eq!(driver(&root, "rxe0").as_deref(), Some("rxe"));
-        assert_eq!(driver(&root, "none"), None);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -74,23 +74,25 @@ impl CompletionQueue for IbvCq {
                 unsafe { inline::ibv_poll_cq(cq, asked as c_int, raw.as_mut_ptr()) }
             });
             let polled = polled.ok_or_else(|| self.ended("poll_cq"))?;
-            let Ok(polled) = usize::try_from(polled) else {
+            let Ok(count) = usize::try_from(polled) else {
                 // Shown with the next call, after what was taken.
                 if taken > 0 {
                     break;
                 }
-                let (call, errno) = ("ibv_poll_cq", errno_of(polled));
-                let gone = self.core.context.looks_gone();
+                // Some negative number, by the manual page: no errno.
+                let (call, errno) = ("ibv_poll_cq", libc::EIO);
+                let gone = self.core.context.means_gone(errno);
                 let reason = if gone { Reason::DeviceGone } else { Reason::System { call, errno } };
-                return Err(self.error("poll_cq", reason));
+                let arguments = format_args!("cq {:#x}, answer {polled}", self.cq.handle);
+                return Err(Error::new("poll_cq", arguments, reason));
             };
-            for (place, wc) in room.iter_mut().zip(raw.iter().take(polled)) {
+            for (place, wc) in room.iter_mut().zip(raw.iter().take(count)) {
                 *place = completion(wc, self.core.invalidated);
                 // Some drivers say so of all that came with one, also where it is not in the buffer.
                 place.has_grh = place.has_grh && self.is_datagram(wc.qp_num);
                 taken += 1;
             }
-            if polled < asked {
+            if count < asked {
                 break;
             }
         }
@@ -116,7 +118,7 @@ impl CompletionQueue for IbvCq {
             0 => Ok(()),
             errno => {
                 let (call, errno) = ("ibv_req_notify_cq", errno_of(errno));
-                let gone = self.core.context.looks_gone();
+                let gone = self.core.context.means_gone(errno);
                 let reason = if gone { Reason::DeviceGone } else { Reason::System { call, errno } };
                 Err(self.error(verb, reason))
             }

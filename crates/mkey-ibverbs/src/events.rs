@@ -32,20 +32,20 @@ impl Deadline {
     }
 }
 
-/// Waits until one of two descriptors is readable, or says that it never will be; whether each is.
+/// Waits until a descriptor or a bell is readable, or says that it never will be; whether each is.
 ///
 /// # Errors
 /// The errno.
 pub(crate) fn wait(
     event: RawFd,
-    wake: RawFd,
+    bells: [RawFd; 2],
     deadline: Deadline,
-) -> std::result::Result<[bool; 2], i32> {
+) -> std::result::Result<[bool; 3], i32> {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut fds = [entry(event), entry(wake)];
+    let mut fds = [event, bells[0], bells[1]].map(entry);
     loop {
-        // SAFETY: two entries, as said; negative descriptors are left out by the kernel.
-        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, deadline.left()) };
+        // SAFETY: three entries, as said; negative descriptors are left out by the kernel.
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 3, deadline.left()) };
         if ready >= 0 {
             return Ok(fds.map(|entry| entry.revents != 0));
         }
@@ -103,9 +103,12 @@ pub(crate) fn next(
     // SAFETY: the device is open.
     let fd = unsafe { (*context.raw()).async_fd };
     loop {
-        let [ready, _] = wait(fd, -1, deadline).map_err(|errno| refused(errno).error(""))?;
-        if !ready {
-            return Ok(None);
+        let waited = wait(fd, [-1, context.gone_bell()], deadline);
+        match waited.map_err(|errno| refused(errno).error(""))? {
+            [true, ..] => {}
+            // What it said before was taken.
+            [_, _, true] => return Err(Error::new("get_async_event", "", Reason::DeviceGone)),
+            _ => return Ok(None),
         }
         let mut event: ibv_async_event = bytemuck::Zeroable::zeroed();
         // SAFETY: the device is open and the event is ours to be written.
@@ -184,13 +187,13 @@ mod tests {
         let bell = bell().unwrap();
         let fd = bell.as_raw_fd();
         let now = Deadline::after(Some(Duration::ZERO));
-        assert_eq!(wait(-1, fd, now), Ok([false, false]));
+        assert_eq!(wait(-1, [fd, -1], now), Ok([false; 3]));
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| wait(-1, fd, Deadline::after(None)));
+            let waits = scope.spawn(|| wait(-1, [-1, fd], Deadline::after(None)));
             ring(&bell);
-            assert_eq!(waits.join().unwrap(), Ok([false, true]));
+            assert_eq!(waits.join().unwrap(), Ok([false, false, true]));
         });
-        assert_eq!(wait(-1, fd, now), Ok([false, true]));
+        assert_eq!(wait(-1, [fd, -1], now), Ok([false, true, false]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use mkey_core::device::Capability;
 use mkey_core::error::{Error, Object, Reason};
+use mkey_os::rdma_cgroup::{Resource, reached};
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
@@ -47,7 +48,8 @@ pub(crate) fn call(mut verb: impl FnMut() -> i32) -> Result<(), i32> {
     })
 }
 
-fn again<T>(mut verb: impl FnMut() -> Result<T, i32>) -> Result<T, i32> {
+/// Calls a verb again for a while where it answers EAGAIN.
+pub(crate) fn again<T>(mut verb: impl FnMut() -> Result<T, i32>) -> Result<T, i32> {
     for tried in 1..TRIES {
         match verb() {
             Err(libc::EAGAIN) => std::thread::sleep(Duration::from_millis(1 << (tried - 1))),
@@ -60,6 +62,20 @@ fn again<T>(mut verb: impl FnMut() -> Result<T, i32>) -> Result<T, i32> {
 /// Whether an errno says that the device, its driver or the kernel does not have a function.
 pub(crate) fn not_offered(errno: i32) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | ENOTSUPP)
+}
+
+/// The limit of a control group that a verb which answered EAGAIN ran into, if it did.
+pub(crate) fn group_is_full(device: &str, resource: Resource) -> Option<Reason> {
+    let limit = reached(device, resource)?;
+    let what = match resource {
+        Resource::Handle => {
+            "control group's count of open devices (hca_handle; its rdma.max raises it)"
+        }
+        Resource::Object => {
+            "control group's count of objects on the device (hca_object; its rdma.max raises it)"
+        }
+    };
+    Some(Reason::Exhausted { what, asked: 1, free: 0, limit })
 }
 
 /// A verb that was refused.
@@ -81,6 +97,10 @@ impl Refused<'_> {
         match (errno, self.lacks) {
             (_, Some(capability)) if not_offered(errno) => Reason::Unsupported { capability },
             (libc::EIO | libc::ENODEV, _) if self.context.looks_gone() => Reason::DeviceGone,
+            (libc::EAGAIN, _) => {
+                let full = group_is_full(&self.context.name, Resource::Object);
+                full.unwrap_or(Reason::System { call, errno })
+            }
             _ => Reason::System { call, errno },
         }
     }

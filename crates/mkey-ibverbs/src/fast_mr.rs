@@ -3,20 +3,22 @@
 //! Not run on hardware. The rules are those of the manual pages `mlx5dv_create_mkey` and
 //! `mlx5dv_wr_post`; that they are kept is tested over a stand-in for libmlx5.
 //!
-//! Such a key counts from 0: its `iova` is 0. It is made with a variant that may be changed where
-//! the kernel allows it; where not, it keeps the one it was made with, and a key that was
-//! invalidated and written anew is the same as before.
+//! Such a key counts from 0: its `iova` is 0. Its variant may be changed by the work request that
+//! writes it. A device whose keys keep theirs has no fast registration: a key that was invalidated
+//! would come back with the next registration.
 
 use crate::context::Context;
-use crate::failure::{create, errno_of};
+use crate::failure::{create, errno_of, not_offered};
 use mkey_core::device::Capability;
 use mkey_core::error::Reason;
 use mkey_core::refusal::ManageRefusal;
+use mkey_core::rights::Rights;
 use mkey_core::work::{RegMr, SendFlags};
 use mkey_sys::mlx5dv::*;
 use mkey_sys::types::*;
 use mkey_sys::{Mlx5, NotOffered, inline};
 use smallvec::SmallVec;
+use std::ffi::c_int;
 use std::ptr::NonNull;
 
 /// Entries of a scatter list: what fits into a work request beside its other parts.
@@ -25,40 +27,42 @@ pub(crate) const MOST_ENTRIES: u32 = 16;
 /// UMR work request has before the list, and the list.
 const INLINE: u32 = 112 + MOST_ENTRIES * size_of::<ibv_sge>() as u32;
 
+/// The rights that `mlx5dv_wr_mr_list` takes.
+const RIGHTS: Rights = Rights::LOCAL_WRITE
+    .union(Rights::REMOTE_WRITE)
+    .union(Rights::REMOTE_READ)
+    .union(Rights::REMOTE_ATOMIC);
+
 /// A memory key of mlx5.
 #[derive(Debug)]
 pub(crate) struct Mkey {
+    /// What it was made by.
+    mlx5: &'static Mlx5,
     key: NonNull<mlx5dv_mkey>,
     most: u16,
-    /// Whether work requests may change its variant.
-    retag: bool,
 }
 
 impl Mkey {
     /// Makes a key that points to nothing.
-    pub(crate) fn create(mlx5: &Mlx5, pd: *mut ibv_pd, most: u16) -> Result<Self, i32> {
+    pub(crate) fn create(mlx5: &'static Mlx5, pd: *mut ibv_pd, most: u16) -> Result<Self, i32> {
         let make = |create_flags| {
             let mut attr = mlx5dv_mkey_init_attr { pd, create_flags, max_entries: most };
             // SAFETY: the domain is live, by the caller, and the attributes are ours.
             create(|| unsafe { mlx5.mlx5dv_create_mkey(&raw mut attr) })
         };
-        let indirect = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT;
-        let wishes = [
-            MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG | MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE,
-            MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG,
-        ];
-        for wish in wishes {
-            if let Ok(key) = make(indirect | wish) {
-                return Ok(Self { key, most, retag: true });
-            }
-        }
-        make(indirect).map(|key| Self { key, most, retag: false })
+        let wish = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG;
+        let made = match make(wish | MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE) {
+            // Without it peers can not end a registration.
+            Err(errno) if not_offered(errno) => make(wish),
+            made => made,
+        };
+        made.map(|key| Self { mlx5, key, most })
     }
 
     /// Destroys the key; the errno if it is refused and lives on.
-    pub(crate) fn destroy(&self, mlx5: &Mlx5) -> Result<(), i32> {
+    pub(crate) fn destroy(&self) -> Result<(), i32> {
         // SAFETY: a live key: it is taken out of its table before it is destroyed.
-        match unsafe { mlx5.mlx5dv_destroy_mkey(self.key.as_ptr()) } {
+        match unsafe { self.mlx5.mlx5dv_destroy_mkey(self.key.as_ptr()) } {
             0 => Ok(()),
             errno => Err(errno_of(errno)),
         }
@@ -132,15 +136,15 @@ impl Umr {
         Some((qp, views))
     }
 
-    /// Posts one fast registration. The caller uses the queue pair alone and has the table of
-    /// regions locked.
+    /// Posts one fast registration; what the device answered. The caller uses the queue pair alone
+    /// and has the table of regions locked.
     pub(crate) fn post(
         &self,
         wr_id: u64,
         flags: SendFlags,
         key: &Mkey,
         reg: &RegMr<'_>,
-    ) -> Result<(), Reason> {
+    ) -> Result<c_int, Reason> {
         let given = reg.entries.len();
         let Some(count) = u16::try_from(given).ok().filter(|count| (1..=key.most).contains(count))
         else {
@@ -152,12 +156,12 @@ impl Umr {
             let allowed = "0: such a key counts from 0 on this device";
             return Err(Reason::Argument { what, value, allowed });
         }
-        if !key.retag && reg.key.0 != key.keys().0 {
-            let (what, value) = ("key", u64::from(reg.key.0));
-            let allowed = "as it was allocated: the kernel does not let its variant change";
-            return Err(Reason::Argument { what, value, allowed });
-        }
         reg.rights.validate()?;
+        // A device drops the optional ones that it does not know (R-REG-03).
+        let rights = reg.rights - Rights::from_bits_truncate(Rights::OPTIONAL_BITS);
+        if !RIGHTS.contains(rights) {
+            return Err(Reason::UnfitRights { rights: rights - RIGHTS });
+        }
         let entry = |sge: &mkey_core::work::Sge| ibv_sge {
             addr: sge.address.0,
             length: sge.length,
@@ -174,15 +178,16 @@ impl Umr {
                 inline::ibv_wr_start(plain)?;
                 (*plain).wr_id = wr_id;
                 (*plain).wr_flags = flags.bits() | IBV_SEND_INLINE;
-                let (key, rights) = (key.key.as_ptr(), reg.rights.bits());
-                mlx5dv_wr_mr_list(special, key, rights, count, entries.as_mut_ptr())
+                let (key, rights) = (key.key.as_ptr(), rights.bits());
+                let built = mlx5dv_wr_mr_list(special, key, rights, count, entries.as_mut_ptr());
+                if built.is_err() {
+                    // What was begun holds the queue's lock.
+                    inline::ibv_wr_abort(plain)?;
+                }
+                built
             })();
             built.map(|()| inline::ibv_wr_complete(plain))
         };
-        match answer {
-            Ok(0) => Ok(()),
-            Ok(errno) => Err(Reason::System { call: "ibv_wr_complete", errno: errno_of(errno) }),
-            Err(NotOffered { .. }) => Err(Reason::Unsupported { capability: Capability::FastMr }),
-        }
+        answer.map_err(|NotOffered { .. }| Reason::Unsupported { capability: Capability::FastMr })
     }
 }

@@ -31,20 +31,25 @@
 #![deny(unsafe_op_in_unsafe_fn, missing_docs)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+mod advice;
 mod attributes;
 mod capabilities;
+mod completion;
 mod context;
 mod data_plane;
 mod device;
 mod diagnosis;
+mod driver;
 mod events;
 mod failure;
 mod fast_mr;
+mod known;
 mod live;
 mod objects;
 mod on_demand;
 mod port;
 mod post;
+mod queue_pair;
 mod registration;
 mod table;
 mod transition;

@@ -7,6 +7,7 @@ use mkey_core::device::MwKind;
 use mkey_core::error::Object;
 use mkey_core::key::Lkey;
 use mkey_core::queue_pair::QpKind;
+use mkey_core::rights::Rights;
 use mkey_sys::types::*;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -36,7 +37,7 @@ pub(crate) struct Mr {
     pub(crate) memory: Memory,
     pub(crate) pd: Arc<Pd>,
     pub(crate) lkey: u32,
-    pub(crate) on_demand: bool,
+    pub(crate) rights: Rights,
 }
 
 // SAFETY: libibverbs' objects may be used by any thread; it is destroyed by whoever took it out.
@@ -150,6 +151,10 @@ impl<T> Keyed<T> {
 }
 
 /// All objects of a device.
+///
+/// Who locks more than one table does so in this order: channels before completion queues; address
+/// handles, windows, regions. Of what lives behind a [`Live`] the object comes before the tables.
+/// `Keyed::handles` comes after all and is let go of at once.
 #[derive(Debug)]
 pub(crate) struct Objects {
     pub(crate) pds: Table<Arc<Pd>>,
@@ -184,13 +189,59 @@ impl Objects {
     pub(crate) fn members(&self, pd: &Arc<Pd>) -> String {
         let of = |member: &Arc<Pd>| Arc::ptr_eq(member, pd);
         let counts = [
-            ("memory regions", self.mrs.table.read().values().filter(|mr| of(&mr.pd)).count()),
-            ("memory windows", self.mws.table.read().values().filter(|mw| of(&mw.pd)).count()),
-            ("queue pairs", self.qps.read().values().filter(|qp| of(&qp.pd)).count()),
-            ("shared receive queues", self.srqs.read().values().filter(|srq| of(&srq.pd)).count()),
-            ("address handles", self.ahs.read().values().filter(|ah| of(&ah.pd)).count()),
+            ("memory regions", count(&self.mrs.table, |mr| of(&mr.pd))),
+            ("memory windows", count(&self.mws.table, |mw| of(&mw.pd))),
+            ("queue pairs", count(&self.qps, |qp| of(&qp.pd))),
+            ("shared receive queues", count(&self.srqs, |srq| of(&srq.pd))),
+            ("address handles", count(&self.ahs, |ah| of(&ah.pd))),
         ];
         let some = counts.into_iter().filter(|(_, count)| *count > 0);
         some.map(|(what, count)| format!("{what}: {count}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A handle as libibverbs keeps it for us.
+pub(crate) fn context_of(handle: u64) -> *mut std::ffi::c_void {
+    std::ptr::without_provenance_mut(handle as usize)
+}
+
+/// How many of a table are so. The table is let go of before the next is looked at.
+fn count<T>(table: &Table<T>, is: impl Fn(&T) -> bool) -> usize {
+    table.read().values().filter(|object| is(object)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::sleeps;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn counting_members_holds_no_table_while_it_waits_for_another() {
+        let objects = Objects::default();
+        let mut window = 0u8;
+        let live = Live::new(NonNull::from(&mut window).cast());
+        let pd = Arc::new(Pd { handle: 1, live });
+        let (say, said) = mpsc::channel();
+        std::thread::scope(|scope| {
+            // As a post that binds has them locked: windows, then regions.
+            let windows = objects.mws.table.write();
+            scope.spawn(|| {
+                // SAFETY: takes nothing.
+                say.send(unsafe { libc::gettid() }).unwrap();
+                objects.members(&pd)
+            });
+            let thread = said.recv().unwrap();
+            let end = Instant::now() + Duration::from_secs(20);
+            while !sleeps(thread) || objects.mrs.table.try_write().is_none() {
+                // Not with the lock held: the other thread is waited for.
+                if Instant::now() > end {
+                    drop(windows);
+                    panic!("it keeps the regions while it waits for the windows");
+                }
+                std::thread::yield_now();
+            }
+        });
     }
 }

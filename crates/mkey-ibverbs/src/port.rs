@@ -5,6 +5,7 @@ use mkey_core::device::{AhAttr, Gid, PortInfo};
 use mkey_core::error::Reason;
 use mkey_sys::inline;
 use mkey_sys::types::*;
+use std::path::Path;
 
 /// The only port that is used.
 pub(crate) const PORT: u8 = 1;
@@ -59,19 +60,32 @@ fn best_gid(context: &Context) -> Option<(u8, Gid)> {
     best.map(|(_, index, gid)| (index, gid))
 }
 
-/// The table as older libraries tell it: without types.
+/// The table as older libraries tell it, without types, which the kernel shows elsewhere.
 fn one_by_one(context: &Context) -> Vec<ibv_gid_entry> {
-    let most = attributes(context).map_or(0, |attr| attr.gid_tbl_len.clamp(0, MOST_GIDS as i32));
+    let attr = attributes(context).ok();
+    let most = attr.map_or(0, |attr| attr.gid_tbl_len.clamp(0, MOST_GIDS as i32));
+    let infiniband = attr.is_some_and(|attr| attr.link_layer == IBV_LINK_LAYER_INFINIBAND);
     let entry = |index: i32| {
         let mut entry: ibv_gid_entry = bytemuck::Zeroable::zeroed();
         (entry.gid_index, entry.port_num) = (index.cast_unsigned(), u32::from(PORT));
-        entry.gid_type = IBV_GID_TYPE_ROCE_V2.0;
+        entry.gid_type = type_of(Path::new("/"), &context.name, index, infiniband).0;
         // SAFETY: the device is open, and the identifier is ours to be written.
         let answer =
             unsafe { context.verbs.ibv_query_gid(context.raw(), PORT, index, &raw mut entry.gid) };
         (answer == 0).then_some(entry)
     };
     (0..most).filter_map(entry).collect()
+}
+
+/// The type of an identifier, as the kernel shows it below `root`. It has one word for those of
+/// InfiniBand and of RoCE v1; kernels before 4.5, which show none, have no others.
+fn type_of(root: &Path, device: &str, index: i32, infiniband: bool) -> ibv_gid_type {
+    let types = format!("sys/class/infiniband/{device}/ports/{PORT}/gid_attrs/types/{index}");
+    match std::fs::read_to_string(root.join(types)) {
+        Ok(word) if word.trim() == "RoCE v2" => IBV_GID_TYPE_ROCE_V2,
+        _ if infiniband => IBV_GID_TYPE_IB,
+        _ => IBV_GID_TYPE_ROCE_V1,
+    }
 }
 
 /// How good an identifier is, 0 the best; `None` for an empty entry. By RoCE v2 packets are routed,
@@ -171,5 +185,24 @@ mod tests {
         assert!(v2(&mapped) < v2(&Gid([0x20; 16])) && v2(&Gid([0x20; 16])) < v2(&link_local));
         assert!(v2(&link_local) < rank(&mapped, IBV_GID_TYPE_ROCE_V1));
         assert_eq!(v2(&Gid::default()), None);
+    }
+
+    #[test]
+    fn the_kernel_shows_the_types_of_identifiers_to_older_libraries() {
+        let root = std::env::temp_dir().join(format!("mkey-gids-{}", std::process::id()));
+        let types = root.join("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types");
+        std::fs::create_dir_all(&types).unwrap();
+        std::fs::write(types.join("0"), "IB/RoCE v1\n").unwrap();
+        std::fs::write(types.join("1"), "RoCE v2\n").unwrap();
+        let of = |index, infiniband| type_of(&root, "mlx5_0", index, infiniband);
+        assert_eq!(of(0, false), IBV_GID_TYPE_ROCE_V1);
+        assert_eq!(of(0, true), IBV_GID_TYPE_IB);
+        assert_eq!(of(1, false), IBV_GID_TYPE_ROCE_V2);
+        assert_eq!(of(2, false), IBV_GID_TYPE_ROCE_V1);
+        std::fs::remove_dir_all(&root).unwrap();
+        // The same address is there once for each.
+        let mut mapped = Gid::default();
+        mapped.0[10..].copy_from_slice(&[0xff, 0xff, 192, 0, 2, 1]);
+        assert!(rank(&mapped, IBV_GID_TYPE_ROCE_V2) < rank(&mapped, IBV_GID_TYPE_ROCE_V1));
     }
 }

@@ -192,8 +192,10 @@ impl Core {
         if answer == 0 {
             return Ok(count);
         }
-        let posted = first + batch.before(bad).min(count - 1);
-        let reason = chain.get(posted).map(|wr| self.refused_send(qp, errno_of(answer), wr));
+        let posted = first + batch.refused(bad);
+        let reason = chain
+            .get(posted)
+            .map(|wr| self.refused_send(qp, "ibv_post_send", errno_of(answer), wr));
         Err((posted, reason.unwrap_or(Reason::DeviceGone)))
     }
 
@@ -215,7 +217,7 @@ impl Core {
         match unsafe { inline::ibv_bind_mw(raw, mw, &raw mut bind) } {
             0 => Ok(()),
             libc::EPERM => Err(Reason::OtherPd),
-            errno => Err(self.refused_send(qp, errno_of(errno), wr)),
+            errno => Err(self.refused_send(qp, "ibv_bind_mw", errno_of(errno), wr)),
         }
     }
 
@@ -230,7 +232,10 @@ impl Core {
             return Err(Reason::Unsupported { capability: Capability::FastMr });
         };
         match held.region(Lkey(reg.key)).map(|mr| &mr.memory) {
-            Some(Memory::Fast(key)) => umr.post(wr.wr_id, wr.flags, key, reg),
+            Some(Memory::Fast(key)) => match umr.post(wr.wr_id, wr.flags, key, reg)? {
+                0 => Ok(()),
+                errno => Err(self.refused_send(qp, "ibv_wr_complete", errno_of(errno), wr)),
+            },
             _ => {
                 let refusal = Refusal::UnknownIndex { key: reg.key };
                 Err(Reason::Refused(ManageRefusal::Key(refusal)))
@@ -240,7 +245,7 @@ impl Core {
 
     /// Why a send was refused.
     #[cold]
-    fn refused_send(&self, qp: &Qp, errno: i32, wr: &SendWr<'_>) -> Reason {
+    fn refused_send(&self, qp: &Qp, call: &'static str, errno: i32, wr: &SendWr<'_>) -> Reason {
         if errno == libc::ENOMEM {
             return Reason::QueueFull { depth: qp.cap.max_send_wr };
         }
@@ -254,10 +259,10 @@ impl Core {
             }
             _ => {}
         }
-        if self.context.looks_gone() {
+        if self.context.means_gone(errno) {
             return Reason::DeviceGone;
         }
-        Reason::System { call: "ibv_post_send", errno }
+        Reason::System { call, errno }
     }
 
     /// Posts a chain to a receive queue.
@@ -310,25 +315,28 @@ impl Core {
             return Err((0, Reason::DeviceGone));
         }
         let mut batch = Batch::<ibv_recv_wr>::new();
-        for (index, wr) in chain.iter().enumerate() {
-            batch.push(wr).map_err(|reason| (index, reason))?;
-        }
+        // Those before one that can not be posted are.
+        let unfit = chain
+            .iter()
+            .enumerate()
+            .find_map(|(index, wr)| batch.push(wr).err().map(|reason| (index, reason)));
+        let unfit = unfit.map_or(Ok(()), Err);
         if batch.len() == 0 {
-            return Ok(());
+            return unfit;
         }
         let mut bad = ptr::null_mut();
         let answer = post(batch.link(), &raw mut bad);
         if answer == 0 {
-            return Ok(());
+            return unfit;
         }
-        let posted = batch.before(bad).min(chain.len() - 1);
+        let posted = batch.refused(bad);
         let given = chain.get(posted).map_or(0, |wr| wr.sges.len());
         Err((
             posted,
             match errno_of(answer) {
                 libc::ENOMEM => Reason::QueueFull { depth },
                 _ if given > most as usize => Reason::TooManySges { given, most },
-                _ if self.context.looks_gone() => Reason::DeviceGone,
+                errno if self.context.means_gone(errno) => Reason::DeviceGone,
                 errno => Reason::System { call, errno },
             },
         ))

@@ -44,13 +44,18 @@ fn pointer(address: HostAddr) -> *mut c_void {
     ptr::with_exposed_provenance_mut(address.0 as usize)
 }
 
+/// The rights as drivers take them. Not all know the flag of zero-based regions, and some ignore it:
+/// the address 0 says the same.
+fn access_bits(rights: Rights) -> u32 {
+    (rights - Rights::ZERO_BASED).bits()
+}
+
 impl Core {
     /// Keeps a region; what its caller is told.
     fn keep_mr(&self, mr: NonNull<ibv_mr>, pd: Arc<Pd>, rights: Rights) -> MrInfo {
         // SAFETY: a live region.
         let (lkey, rkey) = unsafe { (mr.as_ref().lkey, mr.as_ref().rkey) };
-        let on_demand = rights.contains(Rights::ON_DEMAND);
-        self.keep(Mr { memory: Memory::Region(mr), pd, lkey, on_demand }, rkey)
+        self.keep(Mr { memory: Memory::Region(mr), pd, lkey, rights }, rkey)
     }
 
     fn keep(&self, mr: Mr, rkey: u32) -> MrInfo {
@@ -83,10 +88,9 @@ impl Core {
                 if implicit { Capability::OnDemandImplicit } else { Capability::OnDemand };
             return Err(fail(Reason::Unsupported { capability }));
         }
-        // The flag is not known to all drivers, and ignored by some; the address 0 says the same.
         let zero_based = rights.contains(Rights::ZERO_BASED);
         let iova = if zero_based { Some(iova.unwrap_or(IoAddr(0))) } else { iova };
-        let access = (rights - Rights::ZERO_BASED).bits();
+        let access = access_bits(rights);
         if let Some(iova) = iova.filter(|iova| !(iova.0 ^ address.0).is_multiple_of(PAGE)) {
             return Err(fail(Reason::PageOffset { address, iova }));
         }
@@ -218,15 +222,20 @@ impl Core {
             let (what, value) = ("max_entries", u64::from(max_entries));
             fail(Reason::Argument { what, value, allowed: "1 to the device's max_fast_mr_entries" })
         })?;
-        let made = pd.live.with(|pd| Mkey::create(mlx5, pd, most));
+        let made = pd.live.with(|raw| {
+            Mkey::create(mlx5, raw, most).map(|key| {
+                let (lkey, rkey) = key.keys();
+                // Those of each registration are its work request's.
+                let (memory, rights) = (Memory::Fast(key), Rights::empty());
+                // Before the domain may end: the kernel does not know of such a key.
+                self.keep(Mr { memory, pd: pd.clone(), lkey, rights }, rkey)
+            })
+        });
         let made = made.ok_or_else(|| self.objects.pds.unknown(verb, pd.handle))?;
-        let key = made.map_err(|errno| {
+        made.map_err(|errno| {
             let (context, verb) = (&self.context, "mlx5dv_create_mkey");
             fail(Refused { context, verb, errno, lacks: Some(lacks) }.reason())
-        })?;
-        let (lkey, rkey) = key.keys();
-        let (memory, on_demand) = (Memory::Fast(key), false);
-        Ok(self.keep(Mr { memory, pd, lkey, on_demand }, rkey))
+        })
     }
 
     pub(crate) fn dereg_mr(&self, handle: MrHandle) -> Result<()> {
@@ -249,16 +258,15 @@ impl Core {
     }
 
     pub(crate) fn end_mr(&self, mr: &Mr) -> std::result::Result<(), i32> {
-        match (&mr.memory, self.context.mlx5) {
-            (Memory::Region(mr), _) => {
+        match &mr.memory {
+            Memory::Region(mr) => {
                 // SAFETY: a live region, which its owner has taken out of the table.
                 match unsafe { self.context.verbs.ibv_dereg_mr(mr.as_ptr()) } {
                     0 => Ok(()),
                     errno => Err(errno_of(errno)),
                 }
             }
-            (Memory::Fast(key), Some(mlx5)) => key.destroy(mlx5),
-            (Memory::Fast(_), None) => Ok(()),
+            Memory::Fast(key) => key.destroy(),
         }
     }
 
@@ -285,7 +293,7 @@ impl Core {
         if change.rights.is_some() {
             flags |= IBV_REREG_MR_CHANGE_ACCESS;
         }
-        let access = change.rights.map_or(0, |rights| rights.bits()).cast_signed();
+        let access = change.rights.map_or(0, access_bits).cast_signed();
         let mut mr = self.objects.mrs.table.take(verb, handle.0).map_err(unchanged)?;
         let Memory::Region(region) = mr.memory else {
             self.objects.mrs.table.put(handle.0, mr);
@@ -329,9 +337,7 @@ impl Core {
         if code == 0 || code == IBV_REREG_MR_ERR_DO_FORK_OLD.0 {
             mr.lkey = lkey;
             mr.pd = new_pd.unwrap_or(mr.pd);
-            if let Some(rights) = change.rights {
-                mr.on_demand = rights.contains(Rights::ON_DEMAND);
-            }
+            mr.rights = change.rights.unwrap_or(mr.rights);
         }
         if mr.lkey != old {
             self.objects.mrs.forget(handle.0, index(old));

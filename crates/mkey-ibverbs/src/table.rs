@@ -34,6 +34,12 @@ impl<T> Table<T> {
         self.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All objects, to change, unless somebody has them.
+    #[cfg(test)]
+    pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, HashMap<u64, T>>> {
+        self.objects.try_write().ok()
+    }
+
     /// Keeps an object under a handle of this table.
     pub(crate) fn put(&self, handle: u64, object: T) {
         self.write().insert(handle, object);

@@ -3,6 +3,7 @@
 //! Each trial makes an object and ends it again; none leaves anything behind, and none sends
 //! anything. What can not be tried without a second party or a special file is said to be untried.
 
+use crate::advice;
 use crate::attributes::limit;
 use crate::context::Context;
 use crate::failure::{create, not_offered};
@@ -42,11 +43,14 @@ impl Trial {
     pub(crate) fn or_says(&self, says: bool) -> bool {
         match *self {
             Self::Works => true,
-            Self::Refused { errno } => {
-                says && matches!(errno, libc::ENOMEM | libc::EAGAIN | libc::EPERM)
-            }
+            Self::Refused { .. } => says && self.wants_room(),
             Self::Untried(_) => says,
         }
+    }
+
+    /// Whether it failed for want of room.
+    fn wants_room(&self) -> bool {
+        matches!(self, Self::Refused { errno: libc::ENOMEM | libc::EAGAIN | libc::EPERM })
     }
 
     fn of<T>(answer: &Result<T, i32>) -> Self {
@@ -163,6 +167,44 @@ impl Tried {
         }
     }
 
+    fn each(&mut self) -> [&mut Trial; 16] {
+        [
+            &mut self.mr,
+            &mut self.zero_based,
+            &mut self.rereg,
+            &mut self.window1,
+            &mut self.window2,
+            &mut self.on_demand,
+            &mut self.on_demand_implicit,
+            &mut self.advise,
+            &mut self.null_mr,
+            &mut self.dma_buf,
+            &mut self.flush,
+            &mut self.fast_mr,
+            &mut self.srq,
+            &mut self.rc,
+            &mut self.uc,
+            &mut self.ud,
+        ]
+    }
+
+    /// Whether trying again would show no more.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut all = self.clone();
+        all.each().iter().all(|trial| !trial.wants_room())
+    }
+
+    /// This, where it showed something, and else what a `later` trial did.
+    pub(crate) fn settled_by(mut self, mut later: Self) -> Self {
+        self.max_inline = self.max_inline.max(later.max_inline);
+        for (trial, later) in self.each().into_iter().zip(later.each()) {
+            if trial.wants_room() || matches!(trial, Trial::Untried(_)) {
+                *trial = later.clone();
+            }
+        }
+        self
+    }
+
     /// What came of trying `capability`, where it is tried by itself.
     pub fn of(&self, capability: Capability) -> Option<&Trial> {
         Some(match capability {
@@ -268,12 +310,10 @@ impl Bench<'_> {
     fn advise(&self, mr: NonNull<ibv_mr>) -> Result<(), i32> {
         // SAFETY: a live region.
         let lkey = unsafe { mr.as_ref().lkey };
-        let mut sge = ibv_sge { addr: self.page.as_ptr().addr() as u64, length: 1, lkey };
+        let range = ibv_sge { addr: self.page.as_ptr().addr() as u64, length: 1, lkey };
         let (advice, flags) = (IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH);
-        // SAFETY: the domain is live, and there is one entry.
-        let answer =
-            unsafe { inline::ibv_advise_mr(self.pd.as_ptr(), advice, flags, &raw mut sge, 1) };
-        if answer == 0 { Ok(()) } else { Err(crate::failure::errno_of(answer)) }
+        // SAFETY: the domain is live.
+        unsafe { advice::advise(self.context, self.pd.as_ptr(), advice, flags, &mut [range]) }
     }
 
     fn window(&self, kind: ibv_mw_type) -> Trial {
@@ -327,7 +367,7 @@ impl Bench<'_> {
         };
         let key = fast_mr::Mkey::create(mlx5, self.pd.as_ptr(), 1);
         if let Ok(key) = &key {
-            let _ = key.destroy(mlx5);
+            let _ = key.destroy();
         }
         Trial::of(&key)
     }
@@ -356,7 +396,7 @@ impl Bench<'_> {
             Err(errno) => return (Trial::Refused { errno }, 0),
         };
         let mut answer = (Trial::Untried("no size of inline data was tried"), 0);
-        for inline in [1024, 512, 256, 128, 64, 0] {
+        for inline in [8192, 4096, 2048, 1024, 512, 256, 128, 64, 0] {
             let mut init: ibv_qp_init_attr = bytemuck::Zeroable::zeroed();
             (init.send_cq, init.recv_cq, init.qp_type) = (cq.as_ptr(), cq.as_ptr(), kind);
             (init.cap.max_send_wr, init.cap.max_recv_wr) = (1, 1);

@@ -55,28 +55,41 @@ impl<W: Linked> Batch<W> {
 
     /// Sets all pointers; the first work request, null without any.
     pub(crate) fn link(&mut self) -> *mut W {
-        let mut entries = self.sges.as_mut_ptr();
+        let (mut entries, count) = (self.sges.as_mut_ptr(), self.wrs.len());
+        if count == 0 {
+            return ptr::null_mut();
+        }
+        // All pointers come from this one, and no reference to the array is made after it: it stays
+        // good for whoever follows the chain.
         let first = self.wrs.as_mut_ptr();
-        let count = self.wrs.len();
-        for (index, wr) in self.wrs.iter_mut().enumerate() {
-            let next = match index + 1 {
-                // SAFETY: one past this one, within the same array.
-                after if after < count => unsafe { first.add(after) },
-                _ => ptr::null_mut(),
+        for index in 0..count {
+            // SAFETY: within the array, as is what is one past, unless this is the last.
+            let (wr, next) = unsafe {
+                let wr = first.add(index);
+                (wr, if index + 1 < count { wr.add(1) } else { ptr::null_mut() })
             };
-            let own = wr.entries();
-            wr.set(entries, next);
+            // SAFETY: a work request of this array, to which nothing else refers now.
+            let own = unsafe {
+                (*wr).set(entries, next);
+                (*wr).entries()
+            };
             // SAFETY: the entries of all work requests lie one after the other.
             entries = unsafe { entries.add(own) };
         }
-        if count == 0 { ptr::null_mut() } else { first }
+        first
     }
 
     /// How many come before `wr`; all if it is none of them.
-    pub(crate) fn before(&self, wr: *const W) -> usize {
+    fn before(&self, wr: *const W) -> usize {
         let offset = wr.addr().wrapping_sub(self.wrs.as_ptr().addr());
         let index = offset / size_of::<W>();
         if index < self.wrs.len() { index } else { self.wrs.len() }
+    }
+
+    /// How many were posted when the driver refused `bad`. Where it names none of them it refused
+    /// the call, and took nothing.
+    pub(crate) fn refused(&self, bad: *const W) -> usize {
+        Some(self.before(bad)).filter(|before| *before < self.wrs.len()).unwrap_or(0)
     }
 }
 

@@ -36,7 +36,7 @@
 //! access waits for an event in hand.
 //!
 //! **[`limits`], [`proc`], small readers.** Memory locks, privileges, mappings, NUMA nodes; which
-//! mapping an address lies in; how much of a range huge pages map.
+//! mapping an address lies in; how much of a range huge pages map. **[`kernel`], its version.**
 //!
 //! **[`usage`], what a thread has used.** Whether others ran in its place.
 //!
@@ -46,7 +46,10 @@
 //! **[`tracefs`], the kernel's own times.** Kernel functions timed by kprobes while a thread calls
 //! them.
 //!
-//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region.
+//! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region; which
+//! driver a device is of.
+//!
+//! **[`rdma_cgroup`], limits on RDMA objects.** Whether a control group leaves no room for another.
 //!
 //! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
 //!
@@ -85,6 +88,7 @@ pub mod file_mapping;
 pub mod fork;
 mod gone;
 pub mod hugepages;
+pub mod kernel;
 pub mod ladder;
 pub mod limits;
 pub mod mapping;
@@ -93,6 +97,7 @@ pub mod pin;
 pub mod prefault;
 pub mod proc;
 pub mod quiet_thread;
+pub mod rdma_cgroup;
 pub mod rdma_netlink;
 mod spans;
 pub mod system_calls;

@@ -1,5 +1,6 @@
 //! What the kernel tells of RDMA objects by netlink (include/uapi/rdma/rdma_netlink.h): the
-//! counters of a memory region, as `rdma statistic show mr` prints them.
+//! counters of a memory region, as `rdma statistic show mr` prints them, and which driver a device
+//! is of.
 //!
 //! Drivers differ in what they count. mlx5 counts the pages of on-demand regions; soft-RoCE counts
 //! nothing for a region.
@@ -68,6 +69,26 @@ pub fn mr_counters(device: &str, lkey: u32) -> Result<Vec<Counter>, NetlinkError
     let mut counters = Vec::new();
     socket.ask(&request, |answer| counters_of(answer, &mut counters))?;
     Ok(counters)
+}
+
+/// How the kernel numbers the driver of `device` (`enum rdma_driver_id`); `None` where the driver
+/// does not let it tell.
+///
+/// # Errors
+/// [`NetlinkError`]; `System` with `EINVAL` of kernels before 5.3.
+pub fn driver_id(device: &str) -> Result<Option<u32>, NetlinkError> {
+    let mut socket = Socket::open()?;
+    let index = device_index(&mut socket, device)?;
+    // The kernel tells it with the device's file for programs.
+    let request = Request::new(message::GET_CHARDEV)
+        .u32(message::DEV_INDEX, index)
+        .text(message::CHARDEV_TYPE, "uverbs");
+    let mut id = None;
+    socket.ask(&request, |answer| {
+        id = attributes(answer).u32(message::UVERBS_DRIVER_ID)?;
+        Ok(())
+    })?;
+    Ok(id)
 }
 
 /// The counters in an answer.
@@ -288,11 +309,14 @@ mod tests {
     /// On machines without RDMA, too: there is no netlink of RDMA then, or no such device.
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
-        match mr_counters("no such device", 1).unwrap_err() {
-            NetlinkError::System(error) => assert!(error.call.contains("netlink"), "{error}"),
-            error => {
-                let device = "no such device".to_owned();
-                assert_eq!(error, NetlinkError::NoDevice { device });
+        let counters = mr_counters("no such device", 1).unwrap_err();
+        for error in [counters, driver_id("no such device").unwrap_err()] {
+            match error {
+                NetlinkError::System(error) => assert!(error.call.contains("netlink"), "{error}"),
+                error => {
+                    let device = "no such device".to_owned();
+                    assert_eq!(error, NetlinkError::NoDevice { device });
+                }
             }
         }
     }

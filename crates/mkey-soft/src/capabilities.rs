@@ -29,6 +29,7 @@ pub(crate) fn capabilities(options: &SoftOptions) -> Capabilities {
         max_inline: 1024,
         max_rd_atomic: MAX_RD_ATOMIC,
         max_fast_mr_entries: Engine::MAX_FAST_MR_ENTRIES,
+        fast_mr_zero_based: false,
         window1: true,
         window2: true,
         atomics: true,

@@ -74,7 +74,7 @@ impl Drop for Devices<'_> {
 }
 
 /// A C string in a field of fixed size, up to its zero or its end.
-fn text(field: &[c_char]) -> String {
+pub fn text(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
     match CStr::from_bytes_until_nul(&bytes) {
         Ok(text) => text.to_string_lossy().into_owned(),
@@ -168,6 +168,7 @@ mod tests {
         fs::write(root.path().join("sys/class/infiniband_verbs/abi_version"), "6").unwrap();
         let error = why_none(root.path(), None);
         assert!(matches!(error, LoadError::NoDevice { .. }), "{error}");
+        assert!(error.to_string().contains("rdma link add"), "{error}");
     }
 
     #[test]
@@ -189,6 +190,7 @@ mod tests {
         symlink(driver, root.path().join(uverbs).join("device/driver")).unwrap();
         let said = why_none(root.path(), None).to_string();
         assert!(said.contains("no provider for mlx5_0 (driver mlx5_core);"), "{said}");
+        assert!(said.contains("install ibverbs-providers"), "{said}");
     }
 
     #[test]
@@ -221,6 +223,7 @@ mod tests {
             let said = why_closed(root.path(), "mlx5_0".into(), "uverbs3", errno).to_string();
             assert!(said.contains("no permission on"), "{said}");
             assert!(said.contains("dev/infiniband/uverbs3 (mode 0600, owner "), "{said}");
+            assert!(said.contains("chmod 666"), "{said}");
         }
     }
 

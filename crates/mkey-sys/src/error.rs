@@ -39,7 +39,10 @@ pub enum LoadError {
         package: &'static str,
     },
     /// The library is there and cannot be loaded: it is damaged, or needs another that is absent.
-    #[error("{} cannot be loaded: {dlerror}", path.display())]
+    #[error(
+        "{} cannot be loaded: {dlerror}; install its package anew, with all that it needs",
+        path.display()
+    )]
     Unloadable {
         /// The file, or the name that the dynamic loader was asked for.
         path: PathBuf,
@@ -68,7 +71,11 @@ pub enum LoadError {
         missing: PathBuf,
     },
     /// The kernel has RDMA support and no device.
-    #[error("the kernel knows no RDMA device: {} is empty", folder.display())]
+    #[error(
+        "the kernel knows no RDMA device: {} is empty; load the driver of the card, or make a \
+         device in software (`rdma link add rxe0 type rxe netdev eth0`)",
+        folder.display()
+    )]
     NoDevice {
         /// Where devices would be.
         folder: PathBuf,

@@ -53,8 +53,10 @@ fn a_damaged_library_is_unloadable_in_the_loaders_words() {
     let own = std::fs::read("/proc/self/exe").unwrap();
     std::fs::write(file.path(), &own[..40]).unwrap();
     let error = ABSENT.open_file(file.path()).unwrap_err();
+    let said = error.to_string();
     let LoadError::Unloadable { dlerror, .. } = error else { panic!("{error}") };
     assert!(dlerror.contains("too short"), "{dlerror}");
+    assert!(said.contains("install its package anew"), "{said}");
 }
 
 #[test]

@@ -99,4 +99,29 @@ fn deliver(device: &dyn Device, channel: ChannelHandle, waiters: &Waiters) {
             let _ = catch_unwind(AssertUnwindSafe(|| waiting.notify(usize::MAX)));
         }
     }
+    // No events come any more: of a device that is gone polling tells that.
+    let waiting: Vec<_> = lock(waiters).values().cloned().collect();
+    for waiting in waiting {
+        let _ = catch_unwind(AssertUnwindSafe(|| waiting.notify(usize::MAX)));
+    }
+}
+
+#[cfg(all(test, feature = "soft", not(loom)))]
+mod tests {
+    use super::*;
+    use event_listener::Listener;
+    use mkey_soft::{SoftDevice, SoftOptions};
+    use std::time::Duration;
+
+    #[test]
+    fn all_waiters_are_woken_when_no_events_come_any_more() {
+        let device = SoftDevice::open(SoftOptions::default()).unwrap();
+        let channel = device.create_comp_channel().unwrap();
+        device.destroy_comp_channel(channel).unwrap();
+        let (waiters, event) = (Waiters::default(), Arc::new(Event::new()));
+        lock(&waiters).insert(CqHandle(1), event.clone());
+        let listener = event.listen();
+        deliver(&*device, channel, &waiters);
+        assert!(listener.wait_timeout(Duration::from_secs(10)).is_some());
+    }
 }

@@ -190,8 +190,9 @@ impl FastMrPool {
         lease: Arc<Lease>,
     ) -> Result<FastMapping> {
         let first = slices.first().map_or(IoAddr(0), |slice| slice.iova);
-        // Counted from the first slice's address, where that leaves room.
-        let iova = first.checked_add(length).map_or(IoAddr(0), |_| first);
+        let zero_based = self.inner.pd.device().capabilities().fast_mr_zero_based;
+        // Counted from the first slice's address, where the device can and that leaves room.
+        let iova = first.checked_add(length).filter(|_| !zero_based).map_or(IoAddr(0), |_| first);
         let begin = Begin::Register { iova, rights: access.rights() };
         let leased = Leased::prepare(lease, qp, slices, begin)?;
         let remote = RemoteKey { key: Rkey(leased.key()), address: iova, length };

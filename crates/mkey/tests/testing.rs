@@ -2,8 +2,8 @@
 
 use mkey::testing::{Call, Faults, LeakCheck, Pair, Refusal, Side, When};
 use mkey::{
-    Completion, Mr, Object, PeerAccess, QpState, Reason, Recv, Region, RemoteKey, WcOpcode,
-    WcStatus, Work,
+    Access, Completion, FastMrPool, Mr, Object, PeerAccess, QpState, Reason, Recv, Region,
+    RemoteKey, WcOpcode, WcStatus, Work,
 };
 use mkey_core::device::MwKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -399,6 +399,27 @@ fn a_device_that_lacks_something_says_so_and_refuses_it() {
     let error = Mr::builder(&pair.a.pd).on_demand().register(region()).expect_err("none");
     assert_eq!(lacks(error), "on-demand paging");
     Mr::new(&pair.a.pd, Region::new(2 << 20).expect("memory")).expect_err("too long");
+}
+
+#[test]
+fn fast_mappings_count_from_0_where_the_device_has_no_others() {
+    let faults = Faults::new(0);
+    faults.lack(|offers| offers.fast_mr_zero_based = true);
+    let pair = Pair::builder().faults(&faults).connect().expect("connected");
+    let slices: Vec<_> = (0..2)
+        .map(|_| Mr::new(&pair.b.pd, Region::new(4096).expect("memory")).expect("mr").whole())
+        .collect();
+    let pool = FastMrPool::builder(&pair.b.pd).entries(2).build().expect("pool");
+    let mapping = pool.map(&pair.b.qp, &slices, Access::local().remote_write()).expect("mapped");
+    let key = mapping.remote_key().expect("exposed");
+    assert_eq!((key.address.0, key.length), (0, 8192));
+    assert_eq!(mapping.slice().remote_key().expect("exposed"), key);
+    // Over the joint, so that the address counts.
+    let part = key.part(4094, 5).expect("within");
+    pair.a.qp.post(&[Work::write_inline(b"there", part).id(5)]).expect("posted");
+    assert_eq!(brief(pair.next(&pair.a)), (5, WcStatus::Success));
+    assert_eq!(slices[0].to_vec().expect("mapped")[4094..], *b"th");
+    assert_eq!(slices[1].to_vec().expect("mapped")[..3], *b"ere");
 }
 
 #[test]

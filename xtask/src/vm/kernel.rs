@@ -5,10 +5,11 @@
 
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::apt::{self, Opened, Suite};
 use crate::part::Unavailable;
@@ -105,21 +106,14 @@ impl Kernel {
             release = found;
             Ok(())
         })?;
-        let place = kernels.join(line.name);
-        let old = work.path().join("old");
-        // The one that is replaced may be in use; its files live on until they are closed.
-        let _ = fs::rename(&place, &old);
-        if let Err(error) = fs::rename(work.path().join("kernel"), &place) {
-            // Unless somebody else was quicker.
-            return Self::kept(workspace, line)
-                .with_context(|| format!("cannot make {}: {error}", place.display()));
-        }
+        put(&kernels, work.path(), line.name, &release)?;
         Self::kept(workspace, line)
-            .with_context(|| format!("{} does not hold {release}", place.display()))
+            .with_context(|| format!("{} does not hold {release}", kernels.display()))
     }
 
     fn kept(workspace: &Workspace, line: &'static Line) -> Option<Self> {
-        let folder = kept(workspace).join("kernels").join(line.name);
+        // Not by the link, which may come to lead elsewhere while a guest runs.
+        let folder = kept(workspace).join("kernels").join(line.name).canonicalize().ok()?;
         let mut entries = fs::read_dir(folder.join("lib/modules")).ok()?;
         let release = entries.next()?.ok()?.file_name().into_string().ok()?;
         let kernel = Self { line, release, folder };
@@ -135,6 +129,24 @@ impl Kernel {
     pub fn folder(&self) -> &Path {
         &self.folder
     }
+}
+
+/// Moves the kernel in `work` to its place among `kernels`: a folder of its release, to which a link
+/// of the line's name leads. A running guest loads modules from its folder by their paths, so that
+/// the kernel it runs stays where it is.
+fn put(kernels: &Path, work: &Path, line: &str, release: &str) -> Result<()> {
+    let folder = kernels.join(release);
+    if let Err(error) = fs::rename(work.join("kernel"), &folder) {
+        // Unless it is there already, whole as it got there by one step.
+        ensure!(folder.is_dir(), "cannot make {}: {error}", folder.display());
+    }
+    let (link, place) = (work.join("link"), kernels.join(line));
+    symlink(release, &link).with_context(|| format!("cannot make {}", link.display()))?;
+    if fs::symlink_metadata(&place).is_ok_and(|found| found.is_dir()) {
+        // A folder of the line's name, as older versions made it.
+        let _ = fs::rename(&place, work.join("old"));
+    }
+    fs::rename(&link, &place).with_context(|| format!("cannot make {}", place.display()))
 }
 
 /// The first suite with a kernel of `line`, and that kernel's release.
@@ -209,7 +221,7 @@ fn arrange(unpacked: &Path, release: &str, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder.join("lib/modules"))?;
     // kmod looks for modules there where its distribution has merged /lib into /usr.
     fs::create_dir(folder.join("usr"))?;
-    std::os::unix::fs::symlink("../lib", folder.join("usr/lib"))?;
+    symlink("../lib", folder.join("usr/lib"))?;
     fs::rename(&image, folder.join("vmlinuz"))?;
     let place = folder.join("lib/modules").join(release);
     fs::rename(&modules, &place)?;
@@ -223,6 +235,28 @@ fn arrange(unpacked: &Path, release: &str, folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_is_used_stays_when_a_newer_one_is_fetched() {
+        let kernels = tempfile::tempdir().unwrap();
+        let fetch = |release: &str| {
+            let work = tempfile::tempdir_in(&kernels).unwrap();
+            let folder = work.path().join("kernel");
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("vmlinuz"), release).unwrap();
+            put(kernels.path(), work.path(), "6.1", release).unwrap();
+            kernels.path().join("6.1").canonicalize().unwrap()
+        };
+        // As older versions left it.
+        fs::create_dir(kernels.path().join("6.1")).unwrap();
+        for release in ["6.1.0-1", "6.1.0-2", "6.1.0-1"] {
+            let used = fetch(release);
+            assert_eq!(used, kernels.path().canonicalize().unwrap().join(release));
+            assert_eq!(fs::read_to_string(used.join("vmlinuz")).unwrap(), release);
+        }
+        assert!(kernels.path().join("6.1.0-2/vmlinuz").is_file());
+        assert_eq!(fs::read_dir(&kernels).unwrap().count(), 3);
+    }
 
     #[test]
     fn a_release_is_compared_by_number() {

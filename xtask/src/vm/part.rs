@@ -20,7 +20,7 @@ use crate::workspace::{Target, Workspace};
 
 /// The test targets that are run in a guest of each kernel: package and target. Their ignored
 /// tests are run there, too, so that a test which needs a kernel's device can be one.
-const TESTS: [(&str, &str); 7] = [
+const TESTS: [(&str, &str); 8] = [
     ("mkey-os", "accounting"),
     ("mkey-os", "tracefs"),
     ("mkey-cli", "registration"),
@@ -28,6 +28,7 @@ const TESTS: [(&str, &str); 7] = [
     ("mkey", "examples"),
     ("mkey-ibverbs", "rxe"),
     ("mkey-conformance", "ibverbs"),
+    ("mkey-conformance", "differential_rxe"),
 ];
 
 /// The part `vm`.

@@ -37,6 +37,8 @@ struct State {
     others: u64,
     /// The verb that fails, and how many calls of it still go well.
     fails: Option<(&'static str, u64)>,
+    /// Where the memory of a fast registration is, by the index of its key.
+    hosts: BTreeMap<u32, u64>,
     /// The verb that panics, and with what.
     panics: Option<(&'static str, Message)>,
 }
@@ -75,6 +77,7 @@ impl Fake {
             max_inline: 0,
             max_rd_atomic: 1,
             max_fast_mr_entries: 1,
+            fast_mr_zero_based: false,
             window1: false,
             window2: true,
             atomic_write: false,
@@ -92,6 +95,14 @@ impl Fake {
             page_sizes: 4096,
         });
         Self { capabilities, state: Arc::default() }
+    }
+
+    /// Whose fast registrations count from 0, as those of mlx5.
+    pub fn zero_based() -> Self {
+        let fake = Self::new();
+        let capabilities =
+            Capabilities { fast_mr_zero_based: true, ..(*fake.capabilities).clone() };
+        Self { capabilities: Arc::new(capabilities), ..fake }
     }
 
     /// `verb` fails after `good` calls.
@@ -193,7 +204,10 @@ impl Fake {
                 grant(Some(bind.mw.0), bind.new_key.0, Some((bind.address.0, bind.length)));
             }
             SendOp::RegMr(reg) => {
-                grant(None, reg.key, Some((reg.iova.0, reg.entries[0].length.into())));
+                let [entry] = *reg.entries else { panic!("one entry, please") };
+                assert!(!self.capabilities.fast_mr_zero_based || reg.iova.0 == 0);
+                grant(None, reg.key, Some((reg.iova.0, entry.length.into())));
+                state.hosts.insert(reg.key.index(), entry.address.0);
             }
             SendOp::LocalInv(key) => {
                 let entry = state.entries.get_mut(&key.index()).unwrap();
@@ -213,7 +227,11 @@ impl Fake {
                 if !good {
                     return Ok(WcStatus::RemAccessErr);
                 }
-                let (from, to) = (sge.address.0 as *const u8, remote.address.0 as *mut u8);
+                let host = match (entry.and_then(|e| e.range), state.hosts.get(&key.index())) {
+                    (Some((start, _)), Some(host)) => host + (remote.address.0 - start),
+                    _ => remote.address.0,
+                };
+                let (from, to) = (sge.address.0 as *const u8, host as *mut u8);
                 // SAFETY: both ranges are registered, so mapped and nobody else's.
                 unsafe { std::ptr::copy(from, to, sge.length as usize) };
             }

@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 use clap::Parser;
-use mkey_conformance::differential::campaign::{Campaign, Comparison, Tally};
+use mkey_conformance::differential::campaign::{Campaign, Comparison, Tally, Told};
 use mkey_conformance::differential::deviations::{self, Deviation};
 use mkey_conformance::differential::program::Program;
 use mkey_conformance::differential::record::{self, Record};
@@ -95,16 +95,15 @@ fn run<O: Subject, T: Subject>(
     }
     let &Arguments { seed: first, programs, threads, most, .. } = arguments;
     let campaign = Campaign { first, programs, threads, most };
-    let begin = |number: u64| {
-        if arguments.each || number.is_multiple_of(100) {
+    let tell = |told: Told<'_>| match told {
+        Told::Begins(number) if arguments.each || number.is_multiple_of(100) => {
             eprintln!("program {number}");
         }
+        Told::Begins(_) => {}
+        Told::Found(report) => println!("{report}"),
     };
-    match campaign.run(table, &pair, begin) {
-        Err(found) => {
-            found.iter().for_each(|report| println!("{report}"));
-            Ok(false)
-        }
+    match campaign.run(table, &pair, tell) {
+        Err(_) => Ok(false),
         Ok(tally) => done(&campaign, &tally).map(|()| true),
     }
 }

@@ -71,8 +71,8 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// What the tests run.
-    pub const USUAL: Self = Self { first: 1, programs: 2000, threads: 4, most: 5 };
+    /// What the tests run over each of two kernels: the guests have ten minutes for all they do.
+    pub const USUAL: Self = Self { first: 0, programs: 1000, threads: 4, most: 5 };
 }
 
 /// What a campaign met.
@@ -96,6 +96,15 @@ pub struct Tally {
     pub deviations: BTreeMap<usize, u64>,
 }
 
+/// What is told of a campaign while it runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// The program with this number is run now.
+    Begins(u64),
+    /// A difference that is not known, with the smallest program that was found to show it.
+    Found(&'a str),
+}
+
 /// Why a program does not count as the same.
 enum Unknown {
     /// It could not be run.
@@ -106,7 +115,7 @@ enum Unknown {
 
 impl Campaign {
     /// Runs the programs over pairs of devices that `pair` makes, one for each thread, and compares
-    /// what they show but for `table`. `begin` hears the number of each program before it is run.
+    /// what they show but for `table`. `tell` hears of it meanwhile.
     ///
     /// # Errors
     /// The differences that are not known, each once, with the smallest program that was found to
@@ -115,7 +124,7 @@ impl Campaign {
         &self,
         table: &[Deviation],
         pair: impl Fn() -> (O, T) + Sync,
-        begin: impl Fn(u64) + Sync,
+        tell: impl Fn(Told<'_>) + Sync,
     ) -> Result<Tally, Vec<String>> {
         let next = AtomicU64::new(self.first);
         let shared = Mutex::new((Tally::default(), Found::default()));
@@ -127,18 +136,22 @@ impl Campaign {
                 if number - self.first >= self.programs || locked(&shared).1.ends(self.most) {
                     return;
                 }
-                begin(number);
+                tell(Told::Begins(number));
                 let mut tally = Tally::default();
                 let result = comparison.one(number, &mut tally);
                 locked(&shared).0 += &tally;
                 match result {
                     Ok(()) => {}
-                    Err(Unknown::Failed(error)) => locked(&shared).1.reports.push(error),
+                    Err(Unknown::Failed(error)) => {
+                        tell(Told::Found(&error));
+                        locked(&shared).1.reports.push(error);
+                    }
                     Err(Unknown::Shown(shown)) => {
                         let (program, compared) = *shown;
                         // What is seen a second time is not made small a second time.
                         if locked(&shared).1.seen.insert(compared.words()) {
                             let report = comparison.smallest(number, &program, &compared);
+                            tell(Told::Found(&report));
                             locked(&shared).1.reports.push(report);
                         }
                     }

@@ -3,9 +3,10 @@
 use super::program::Kind;
 use super::trace::errno_name;
 use super::traits::Traits;
-use crate::deviations::{EVERY, NEW, OLD, Version, version};
+use crate::deviations::{EVERY, NEW, OLD, Version};
 use mkey_core::error::errno::*;
 use mkey_core::status::WcStatus::{self, *};
+use mkey_os::kernel::version;
 use std::fmt::{self, Write};
 use std::ops::Range;
 
@@ -38,12 +39,19 @@ pub enum Seen {
     Status(WcStatus, WcStatus),
     /// This status on one device, and not yet on the other, or already in a step before.
     Late(WcStatus),
+    /// One of these fails with this status; it has come to the peer in part, which fails, too.
+    Partly(WcStatus),
+    /// One of these statuses; nothing, where something is behind it.
+    Lost(&'static [WcStatus]),
+    /// This status; nothing, by chance.
+    Never(WcStatus),
     /// One of these statuses, or any if there is none; flushed, with the rest of the queue, and no
     /// word of the reason.
     Untold(&'static [WcStatus]),
     /// Other bytes of memory, where one of these has failed.
     Placed,
-    /// Other bytes of memory, where one of these ended with this status and others are behind it.
+    /// Other bytes of memory, a peer that fails or one that has received, where one of these ended
+    /// with this status and others are behind it.
     Behind(WcStatus),
 }
 
@@ -65,6 +73,11 @@ impl Deviation {
         text
     }
 
+    /// Whether it depends on what comes first, so that it may not be met.
+    pub fn by_chance(&self) -> bool {
+        matches!(self.seen, Seen::Behind(_) | Seen::Never(_))
+    }
+
     /// A name of its own.
     pub fn name(&self) -> String {
         format!("{}, {}: {}", self.rule, self.about(), self.seen)
@@ -79,17 +92,21 @@ impl fmt::Display for Seen {
             }
             Self::Status(ours, theirs) => write!(f, "{ours}; {theirs}"),
             Self::Late(status) => write!(f, "{status}; the same in another step, or never"),
+            Self::Partly(status) => write!(f, "{status}; the peer fails, too"),
+            Self::Lost(statuses) => write!(f, "{}; never", words(statuses)),
+            Self::Never(status) => write!(f, "{status}; by chance never"),
             Self::Untold([]) => f.write_str("anything; flushed with the rest, no reason told"),
-            Self::Untold(statuses) => {
-                let words: Vec<_> = statuses.iter().map(ToString::to_string).collect();
-                write!(f, "{}; flushed, no reason told", words.join(", "))
-            }
+            Self::Untold(statuses) => write!(f, "{}; flushed, no reason told", words(statuses)),
             Self::Placed => f.write_str("an error, no byte placed; an error, bytes placed"),
             Self::Behind(status) => {
                 write!(f, "{status}, what is behind not done; {status}, and done")
             }
         }
     }
+}
+
+fn words(statuses: &[WcStatus]) -> String {
+    statuses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 const NONE: Traits = Traits::empty();
@@ -122,6 +139,25 @@ pub const RXE: &[Deviation] = &[
     },
     Deviation {
         kernels: EVERY,
+        rule: "R-REG-06",
+        of: &[Kind::Register],
+        with: Traits::NO_PAGE,
+        seen: Seen::Errno(0, EINVAL),
+        parts: true,
+        why: "the kernel registers no less than a page (`ib_umem_get`: `npages`)",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-AT-04",
+        of: &[Kind::Atomic],
+        with: Traits::NOT_EIGHT,
+        seen: Seen::Errno(0, EINVAL),
+        parts: true,
+        why: "a landing of less than 8 bytes is refused at posting by the library \
+              (`validate_send_wr` of librxe)",
+    },
+    Deviation {
+        kernels: EVERY,
         rule: "R-AT-02",
         of: &[Kind::Atomic],
         with: Traits::MISALIGNED,
@@ -146,6 +182,26 @@ pub const RXE: &[Deviation] = &[
         seen: Seen::Status(LocProtErr, LocQpOpErr),
         parts: false,
         why: "only EFAULT makes a protection error, and `copy_data` answers EINVAL (`rxe_req.c`)",
+    },
+    Deviation {
+        kernels: OLD,
+        rule: "R-ORD-06, R-ORD-07",
+        of: SENDS,
+        with: NONE,
+        seen: Seen::Lost(&[RetryExcErr, RnrRetryExcErr]),
+        parts: true,
+        why: "a work request that fails locally stops the requester, so that nothing before it is \
+              sent again or given up (`rxe_requester`: `req.state`)",
+    },
+    Deviation {
+        kernels: OLD,
+        rule: "R-ORD-07",
+        of: &[Kind::Send, Kind::SendInv, Kind::WriteImm],
+        with: Traits::PARTS,
+        seen: Seen::Never(LocProtErr),
+        parts: true,
+        why: "the same for itself, if its first packet has met no receive before the one that can \
+              not be read: what is to be sent again is waited for (`rxe_completer`: `need_retry`)",
     },
     Deviation {
         kernels: NEW,
@@ -250,6 +306,16 @@ pub const RXE: &[Deviation] = &[
     },
     Deviation {
         kernels: EVERY,
+        rule: "R-MW-20",
+        of: &[Kind::Bind2],
+        with: Traits::BEYOND,
+        seen: Seen::Status(MwBindErr, Success),
+        parts: true,
+        why: "of a zero-based window only the length is compared with the region's \
+              (`rxe_check_bind_mw`)",
+    },
+    Deviation {
+        kernels: EVERY,
         rule: "R-AT-04",
         of: &[Kind::Atomic],
         with: Traits::NOT_EIGHT,
@@ -258,13 +324,58 @@ pub const RXE: &[Deviation] = &[
         why: "the landing may be longer than 8 bytes (`do_atomic`)",
     },
     Deviation {
-        kernels: OLD,
+        kernels: EVERY,
+        rule: "R-AT-04",
+        of: &[Kind::Atomic],
+        with: Traits::NOT_EIGHT,
+        seen: Seen::Status(LocLenErr, LocProtErr),
+        parts: true,
+        why: "the same, where the landing is not registered",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-AT-04",
+        of: &[Kind::Atomic],
+        with: Traits::NOT_EIGHT,
+        seen: Seen::Status(LocLenErr, RemAccessErr),
+        parts: true,
+        why: "the same, where the peer refuses what it would have to do",
+    },
+    Deviation {
+        kernels: EVERY,
         rule: "R-LOC-15",
         of: SOURCES,
         with: Traits::PARTS,
-        seen: Seen::Status(LocProtErr, RemOpErr),
+        seen: Seen::Partly(LocProtErr),
         parts: true,
-        why: "packets go out before all entries are looked at, and one of them fails at the peer",
+        why: "packets go out before all entries are looked at, and the peer can not place one",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-RA-01",
+        of: &[Kind::WriteImm],
+        with: Traits::PARTS,
+        seen: Seen::Status(RnrRetryExcErr, RemAccessErr),
+        parts: true,
+        why: "of several packets the first has the key and the last one needs the receive",
+    },
+    Deviation {
+        kernels: EVERY,
+        rule: "R-INV-03",
+        of: &[Kind::LocalInv],
+        with: Traits::OTHERS,
+        seen: Seen::Status(MwBindErr, Success),
+        parts: true,
+        why: "which queue pair has bound the window is not looked at (`rxe_invalidate_mw`)",
+    },
+    Deviation {
+        kernels: OLD,
+        rule: "R-INV-05",
+        of: &[Kind::LocalInv],
+        with: NONE,
+        seen: Seen::Status(MwBindErr, LocQpOpErr),
+        parts: false,
+        why: "one status for all that can not be invalidated (`rxe_do_local_ops`)",
     },
     Deviation {
         kernels: EVERY,

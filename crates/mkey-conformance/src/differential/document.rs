@@ -39,8 +39,9 @@ patience; if it stays, the test fails and prints the smallest program that was f
 
 This page is made by running the programs over the software RNIC:
 `cargo run -p mkey-conformance --bin differential -- --page --write`. What is said of other devices
-is recorded in `crates/mkey-conformance/results`; `cargo xtask test --only vm` runs the programs
-there, and compares.
+is recorded in `crates/mkey-conformance/results`; `cargo xtask test --only vm` runs the first
+{programs} programs over soft-RoCE of each of two kernels, and compares. More are run by hand, and
+the faster if the command is optimised: an emulated machine does a few dozen of them in a second.
 
 ## To run more, and to run one again
 
@@ -60,6 +61,7 @@ Programs {first} to {last}, with nothing left out, on the software RNIC: {steps}
 | verb | answers |
 |---|---|
 ",
+        programs = campaign.programs,
         steps = tally.steps
     );
     for kind in VERBS {

@@ -4,11 +4,21 @@ use super::offer::Offer;
 use super::program::*;
 use fastrand::Rng;
 use mkey_core::rights::Rights;
+use std::sync::OnceLock;
 
-/// The program with this number.
-pub fn program(seed: u64, offer: Offer) -> Program {
+/// Programs that show what random ones seldom do, each under a comment that says what.
+const KEPT: &str = include_str!("kept.txt");
+
+/// The program with this number: the first are those that are kept, the others are random.
+pub fn program(number: u64, offer: Offer) -> Program {
+    static PARSED: OnceLock<Vec<Program>> = OnceLock::new();
+    let kept = PARSED.get_or_init(|| kept().unwrap_or_default());
+    let number_of = usize::try_from(number).ok();
+    if let Some(program) = number_of.and_then(|number| kept.get(number)) {
+        return program.clone();
+    }
     let mut generator = Generator {
-        rng: Rng::with_seed(seed),
+        rng: Rng::with_seed(number),
         offer,
         regions: Default::default(),
         windows: Default::default(),
@@ -26,6 +36,14 @@ pub fn program(seed: u64, offer: Offer) -> Program {
         program.steps.push(step);
     }
     program
+}
+
+/// The programs that are kept.
+///
+/// # Errors
+/// The line that is no step, counted in its program, and why.
+fn kept() -> Result<Vec<Program>, String> {
+    KEPT.split("\n\n").map(Program::parse).collect()
 }
 
 const PEER: Rights = Rights::REMOTE_WRITE.union(Rights::REMOTE_READ).union(Rights::REMOTE_ATOMIC);
@@ -202,12 +220,12 @@ impl Generator {
         }
         let mut iova = self.chance(30).then(|| (self.rng.u64(..1 << 20) << 12) | (offset & 4095));
         if self.slip() {
-            match self.rng.u8(..6) {
+            match self.rng.u8(..8) {
                 0 => (offset, length) = (READ_ONLY, 4096),
                 1 => (offset, length) = (READ_ONLY, 8192),
                 2 => (offset, length) = (HOLE, 100),
                 3 => length = u64::MAX - self.rng.u64(..4096),
-                4 => length = 0,
+                4 | 5 => (offset, length) = (if self.rng.bool() { half } else { offset }, 0),
                 _ => iova = Some((self.rng.u64(..1 << 20) << 12) | (offset + 1) & 4095),
             }
         }
@@ -304,7 +322,13 @@ impl Generator {
 
     fn target(&mut self, of: End, length: u64, rights: Rights) -> Target {
         let (owner, room, _) = self.owner(of, length, rights);
-        Target { owner, key: self.key(), at: self.place(length, room) }
+        let mut at = self.place(length, room);
+        // Out of a window, but mostly not out of its region.
+        if matches!(owner, Owner::Window(_)) && self.chance(5) {
+            self.broken = true;
+            at = if self.rng.bool() { -1 } else { room as i64 - i64::from(self.rng.u8(..8)) };
+        }
+        Target { owner, key: self.key(), at }
     }
 
     /// Eight bytes for an atomic.
@@ -432,6 +456,8 @@ impl Generator {
                 false => Owner::Window(self.rng.u8(..WINDOWS as u8)),
             };
         }
+        // What the other end has bound.
+        let of = if self.chance(4) { of.peer() } else { of };
         let bound = self.bound(of);
         self.broken |= bound.is_empty();
         Owner::Window(self.pick(&bound).unwrap_or(0))
@@ -554,6 +580,13 @@ impl Generator {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn what_is_kept_can_be_read() {
+        let kept = kept().expect("each line is a step");
+        assert!(kept.len() > 5 && kept.iter().all(|program| !program.steps.is_empty()));
+        assert_eq!(program(1, Offer::all()), kept[1]);
+    }
 
     #[test]
     fn the_same_seed_makes_the_same_program_and_all_operations_occur() {

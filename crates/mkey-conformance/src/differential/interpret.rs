@@ -74,6 +74,7 @@ struct Region {
     info: MrInfo,
     /// The address of its first byte in work requests.
     base: u64,
+    length: u64,
     live: bool,
 }
 
@@ -88,6 +89,8 @@ pub(super) struct Window {
     pub(super) before: Bits,
     /// Where what it was bound to begins.
     pub(super) base: u64,
+    /// By which queue pair it was bound last.
+    pub(super) by: End,
     pub(super) bound: bool,
     pub(super) live: bool,
 }
@@ -227,10 +230,11 @@ impl<'m, S: Subject> Run<'m, S> {
         // SAFETY: memory of the machine, which outlives the run, or ranges past it, which a device
         // has to refuse; it is only accessed volatile.
         let made = unsafe { self.device().reg_mr(self.pd(apart), &spec) };
-        let answer = answer(Kind::Register, made.as_ref().map(|_| ()));
+        let mut answer = answer(Kind::Register, made.as_ref().map(|_| ()));
+        answer.traits.set(Traits::NO_PAGE, length == 0 && address.0.is_multiple_of(4096));
         if let (Ok(info), Some(slot)) = (made, self.regions.get_mut(usize::from(region))) {
             let base = iova.unwrap_or(address.0);
-            let old = slot.replace(Region { info, base, live: true });
+            let old = slot.replace(Region { info, base, length, live: true });
             if let Some(old) = old.filter(|old| old.live) {
                 self.displaced.0.push(old.info.handle);
             }
@@ -272,8 +276,8 @@ impl<'m, S: Subject> Run<'m, S> {
         let answer = answer(Kind::Allocate, made.as_ref().map(|_| ()));
         if let (Ok(info), Some(slot)) = (made, self.windows.get_mut(usize::from(window))) {
             let (key, base) = (info.rkey.0, 0);
-            let (bound, live) = (false, true);
-            let new = Window { info, type2, key, before: key.next(), base, bound, live };
+            let (by, bound, live) = (End::A, false, true);
+            let new = Window { info, type2, key, before: key.next(), base, by, bound, live };
             if let Some(old) = slot.replace(new).filter(|old| old.live) {
                 self.displaced.1.push(old.info.handle);
             }
@@ -421,6 +425,27 @@ impl<'m, S: Subject> Run<'m, S> {
         window && region && !bind.wrong_type && !no_key && bind.region_key == Key::Current
     }
 
+    /// Whether an operation invalidates what the queue pair that does it has not bound.
+    fn is_others(&self, from: End, op: &Op) -> bool {
+        let (window, by) = match *op {
+            Op::LocalInv(Owner::Window(slot), _) => (self.window(slot), from),
+            Op::SendInv(Owner::Window(slot), _) => (self.window(slot), from.peer()),
+            _ => return false,
+        };
+        window.is_some_and(|window| window.type2 && window.by != by)
+    }
+
+    /// Whether an operation binds a zero-based window to bytes that are not all in the region,
+    /// though no more than it has.
+    fn is_beyond(&self, op: &Op) -> bool {
+        let Op::Bind(bind) = op else { return false };
+        self.region(bind.region).is_some_and(|region| {
+            let room = region.length.checked_sub(bind.length);
+            let inside = |room| u64::try_from(bind.at).is_ok_and(|at| at <= room);
+            bind.rights.contains(Rights::ZERO_BASED) && room.is_some_and(|room| !inside(room))
+        })
+    }
+
     // Work.
 
     fn post(&mut self, from: End, chain: &[Request]) -> Answer {
@@ -433,6 +458,8 @@ impl<'m, S: Subject> Run<'m, S> {
             };
             let (op, mut posted) = self.op(&request.op);
             posted.traits = Traits::of(request, &op, &sges, posted.names);
+            posted.traits.set(Traits::OTHERS, self.is_others(from, &request.op));
+            posted.traits.set(Traits::BEYOND, self.is_beyond(&request.op));
             posted.traits.set(Traits::UNSIGNALED, !request.signaled && at + 1 < count);
             ((op, posted), sges)
         };

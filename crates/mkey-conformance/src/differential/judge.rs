@@ -1,8 +1,10 @@
 //! Whether two outcomes of a step differ in more than is known.
 
 use super::deviations::{Deviation, Seen};
-use super::trace::{Difference, Outcome, differences};
+use super::program::Kind;
+use super::trace::{Difference, Done, Outcome, differences};
 use super::traits::Traits;
+use mkey_core::queue_pair::QpState;
 use mkey_core::status::WcStatus;
 
 /// What becomes of a step.
@@ -57,6 +59,16 @@ fn explains(deviation: &Deviation, difference: &Difference, ours: &Outcome) -> b
             let (come, none) = (Some(status), None);
             of(*kind) && ((*ours, *theirs) == (come, none) || (*ours, *theirs) == (none, come))
         }
+        (difference, Seen::Partly(status)) => {
+            let failed = |done: &Done| of(done.kind) && with(done.traits) && done.status == status;
+            peer_fails(difference) && ours.completions.iter().flatten().any(failed)
+        }
+        (Difference::Status(kind, _, Some(status), None), Seen::Lost(statuses)) => {
+            of(*kind) && statuses.contains(status) && something_behind(deviation, *status, ours)
+        }
+        (Difference::Status(kind, traits, ours, None), Seen::Never(status)) => {
+            of(*kind) && with(*traits) && *ours == Some(status)
+        }
         (Difference::Untold(kind, ours), Seen::Untold(statuses)) => {
             let listed = ours.is_some_and(|ours| statuses.contains(&ours));
             of(*kind) && (listed || statuses.is_empty())
@@ -66,22 +78,49 @@ fn explains(deviation: &Deviation, difference: &Difference, ours: &Outcome) -> b
             let failed = |status| !matches!(status, WcStatus::Success | WcStatus::WrFlushErr);
             all.any(|done| of(done.kind) && with(done.traits) && failed(done.status))
         }
-        (Difference::Memory, Seen::Behind(status)) => ours.completions.iter().any(|queue| {
-            let failed = queue.iter().position(|done| of(done.kind) && done.status == status);
-            failed.is_some_and(|at| at + 1 < queue.len())
-        }),
+        (difference, Seen::Behind(status)) => {
+            was_done(difference) && something_behind(deviation, status, ours)
+        }
         _ => false,
     }
 }
 
+/// Whether a peer shows an error on the other device only, or is told of as showing one.
+fn peer_fails(difference: &Difference) -> bool {
+    match difference {
+        Difference::State(_, ours, theirs) => (*ours, *theirs) == (QpState::Rts, QpState::Err),
+        Difference::Status(Kind::Receive, _, None, Some(theirs)) => *theirs != WcStatus::Success,
+        Difference::Status(_, _, Some(WcStatus::LocProtErr), Some(theirs)) => {
+            matches!(theirs, WcStatus::RemAccessErr | WcStatus::RemInvReqErr | WcStatus::RemOpErr)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a difference shows at a peer that something was done on the other device only.
+fn was_done(difference: &Difference) -> bool {
+    match difference {
+        Difference::Memory => true,
+        Difference::State(_, ours, theirs) => (*ours, *theirs) == (QpState::Rts, QpState::Err),
+        Difference::Status(Kind::Receive, _, ours, _) => ours.is_none(),
+        _ => false,
+    }
+}
+
+/// Whether a work request of the deviation's kinds ended with this, and another is behind it.
+fn something_behind(deviation: &Deviation, status: WcStatus, ours: &Outcome) -> bool {
+    let failed = |done: &Done| deviation.of.contains(&done.kind) && done.status == status;
+    ours.completions
+        .iter()
+        .any(|queue| queue.iter().position(failed).is_some_and(|at| at + 1 < queue.len()))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::program::Kind;
-    use super::super::trace::{Answer, Done};
+    use super::super::trace::Answer;
     use super::*;
     use crate::deviations::EVERY;
     use mkey_core::error::errno::EINVAL;
-    use mkey_core::queue_pair::QpState;
 
     fn deviation(of: &'static [Kind], with: Traits, seen: Seen, parts: bool) -> Deviation {
         Deviation { kernels: EVERY, rule: "R", of, with, seen, parts, why: "" }
@@ -161,8 +200,57 @@ mod tests {
         let behind = Done { wr: 2, status: WcStatus::WrFlushErr, ..ours.completions[0][0] };
         ours.completions[0].push(behind);
         assert!(known(&ours));
+        let fails = |end: usize| {
+            let mut theirs = ours.clone();
+            theirs.states[end] = QpState::Err;
+            matches!(judge(&table, &ours, &theirs), Verdict::Known { .. })
+        };
+        assert!(fails(0) && fails(1));
+        let receives = |one: Option<WcStatus>, other: Option<WcStatus>| {
+            let (mut ours, mut theirs) = (ours.clone(), ours.clone());
+            let done = |status| Done { wr: 9, kind: Kind::Receive, status, ..behind };
+            ours.completions[3].extend(one.map(done));
+            theirs.completions[3].extend(other.map(done));
+            matches!(judge(&table, &ours, &theirs), Verdict::Known { .. })
+        };
+        assert!(receives(None, Some(WcStatus::Success)));
+        assert!(!receives(Some(WcStatus::Success), None));
         ours.completions[0][0].status = WcStatus::RemAccessErr;
         assert!(!known(&ours));
+    }
+
+    #[test]
+    fn what_never_comes_is_of_the_kinds_traits_and_status_only() {
+        let table =
+            [deviation(&[Kind::Write], Traits::PARTS, Seen::Never(WcStatus::LocProtErr), true)];
+        for (status, traits, known) in [
+            (WcStatus::LocProtErr, Traits::PARTS, true),
+            (WcStatus::LocProtErr, Traits::empty(), false),
+            (WcStatus::RemAccessErr, Traits::PARTS, false),
+        ] {
+            let ours = outcome(status, traits);
+            let mut theirs = ours.clone();
+            theirs.completions[0].clear();
+            let verdict = judge(&table, &ours, &theirs);
+            assert_eq!(matches!(verdict, Verdict::Known { .. }), known, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_peer_may_fail_only_where_something_failed_in_parts() {
+        let seen = Seen::Partly(WcStatus::LocProtErr);
+        let table = [deviation(&[Kind::Write], Traits::PARTS, seen, true)];
+        for (status, traits, known) in [
+            (WcStatus::LocProtErr, Traits::PARTS, true),
+            (WcStatus::LocProtErr, Traits::empty(), false),
+            (WcStatus::RemAccessErr, Traits::PARTS, false),
+        ] {
+            let ours = outcome(status, traits);
+            let mut theirs = ours.clone();
+            theirs.states[1] = QpState::Err;
+            let verdict = judge(&table, &ours, &theirs);
+            assert_eq!(matches!(verdict, Verdict::Known { .. }), known, "{status}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::campaign::Tally;
 use super::deviations::Deviation;
-use crate::deviations::{NEW, OLD, Version, version};
+use crate::deviations::{NEW, OLD, Version};
+use mkey_os::kernel::version;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -68,7 +68,7 @@ pub struct Detail {
 pub enum Difference {
     /// Errno of a verb, and how many work requests it posted.
     Answer(Answer, Answer),
-    /// Status of a work request, if it completed; an unsignaled one that did not has succeeded.
+    /// Status of a work request, if it completed or what is behind it tells that it succeeded.
     Status(Kind, Traits, Option<WcStatus>, Option<WcStatus>),
     /// The status of a work request which the other device has flushed, in a queue in which the
     /// software RNIC showed an error, and the other device nothing but success and flushing.
@@ -111,10 +111,12 @@ pub fn differences(ours: &Outcome, theirs: &Outcome) -> Vec<Difference> {
 
 fn completions(ours: &[Done], theirs: &[Done], found: &mut Vec<Difference>) {
     let of = |wr: u64, list: &[Done]| list.iter().find(|done| done.wr == wr).copied();
-    // What a work request ended with, of which the other device has told.
-    let ended = |done: Option<Done>, other: &Done| {
-        let succeeded = other.traits.contains(Traits::UNSIGNALED).then_some(WcStatus::Success);
-        done.map(|done| done.status).or(succeeded)
+    // What a work request ended with that has completed on the other device. An unsignaled one has
+    // succeeded if one behind it has completed (R-ORD-05).
+    let ended = |done: Option<Done>, other: &Done, list: &[Done]| {
+        let unsignaled = other.traits.contains(Traits::UNSIGNALED);
+        let passed = unsignaled && list.iter().any(|done| done.wr > other.wr);
+        done.map(|done| done.status).or(passed.then_some(WcStatus::Success))
     };
     let fails = |done: &Done| !matches!(done.status, WcStatus::Success | WcStatus::WrFlushErr);
     let untold = ours.iter().any(fails) && !theirs.iter().any(fails);
@@ -129,7 +131,7 @@ fn completions(ours: &[Done], theirs: &[Done], found: &mut Vec<Difference>) {
     let mut details = Vec::new();
     for done in ours {
         let other = of(done.wr, theirs);
-        let (status, theirs) = (Some(done.status), ended(other, done));
+        let (status, theirs) = (Some(done.status), ended(other, done, theirs));
         if status != theirs {
             differ(done, status, theirs);
         } else if let (Some(ours), Some(theirs)) = (done.detail, other.and_then(|o| o.detail))
@@ -139,7 +141,7 @@ fn completions(ours: &[Done], theirs: &[Done], found: &mut Vec<Difference>) {
         }
     }
     for other in theirs.iter().filter(|other| of(other.wr, ours).is_none()) {
-        let ours = ended(None, other);
+        let ours = ended(None, other, ours);
         if ours != Some(other.status) {
             differ(other, ours, Some(other.status));
         }
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsignaled_request_that_does_not_complete_has_succeeded() {
+    fn an_unsignaled_request_has_succeeded_if_one_behind_it_completed() {
         let mut ours = outcome();
         ours.completions[0][0].traits = Traits::UNSIGNALED;
         let mut theirs = ours.clone();
@@ -262,6 +264,10 @@ mod tests {
         let (ended, succeeded) = (Some(WcStatus::RemAccessErr), Some(WcStatus::Success));
         let status = Difference::Status(Kind::Write, Traits::UNSIGNALED, ended, succeeded);
         assert_eq!(differences(&ours, &theirs), [status]);
+        // Nothing tells of it.
+        theirs.completions[0].clear();
+        let status = Difference::Status(Kind::Write, Traits::UNSIGNALED, ended, None);
+        assert!(differences(&ours, &theirs).contains(&status));
     }
 
     #[test]

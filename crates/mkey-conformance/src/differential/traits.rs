@@ -11,7 +11,7 @@ pub(super) const MTU: u32 = 1024;
 bitflags::bitflags! {
     /// What is special about a work request.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct Traits: u8 {
+    pub struct Traits: u16 {
         /// It makes no completion if it succeeds.
         const UNSIGNALED = 1;
         /// It is more than one packet, or its local memory more than one entry.
@@ -27,6 +27,13 @@ bitflags::bitflags! {
         /// A bind of what libibverbs can not name: it takes objects, so there are no keys without
         /// one, and a verb for each type.
         const NAMELESS = 64;
+        /// An invalidation of what another queue pair has bound.
+        const OTHERS = 128;
+        /// A registration of no byte, at the beginning of a page.
+        const NO_PAGE = 256;
+        /// A bind of a zero-based window to bytes that are not all in the region, though no more
+        /// than it has.
+        const BEYOND = 512;
     }
 }
 
@@ -79,7 +86,7 @@ fn target(op: &Op) -> Option<Target> {
 
 impl fmt::Display for Traits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const WORDS: [(Traits, &str); 7] = [
+        const WORDS: [(Traits, &str); 10] = [
             (Traits::UNSIGNALED, "unsignaled"),
             (Traits::PARTS, "of several packets or entries"),
             (Traits::MISALIGNED, "misaligned"),
@@ -87,6 +94,9 @@ impl fmt::Display for Traits {
             (Traits::WINDOW, "by a window's key"),
             (Traits::RIGHTS, "with rights that no window has"),
             (Traits::NAMELESS, "of what libibverbs can not name"),
+            (Traits::OTHERS, "of another queue pair's window"),
+            (Traits::NO_PAGE, "of no byte, page-aligned"),
+            (Traits::BEYOND, "zero-based, not in the region but not longer"),
         ];
         let words = WORDS.iter().filter(|(of, _)| self.contains(*of)).map(|(_, word)| *word);
         f.write_str(&words.collect::<Vec<_>>().join(", "))

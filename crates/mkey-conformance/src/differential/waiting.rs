@@ -130,7 +130,7 @@ impl<S: Subject> Run<'_, S> {
             && window.live
         {
             (window.before, window.key) = (window.key, key);
-            (window.base, window.bound) = (base, true);
+            (window.base, window.by, window.bound) = (base, end, true);
         }
         if posted.takes {
             self.half_mut(end.peer()).owed += 1;

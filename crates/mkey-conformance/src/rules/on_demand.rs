@@ -418,8 +418,10 @@ fn r_odp_14_prefetch_without_flush_may_be_later<S: Subject>(s: &S) {
     let mr = untouched(&p.b, 4, ODP);
     assert_eq!(advise(&p.b, Advice::Prefetch, false, &[mr.sge(0, 4 * PAGE as u32)]), 0);
     let own = p.a.mr(4 * PAGE, ALL);
-    p.a.run(Write(mr.remote(0)), &[own.sge(0, 4 * PAGE as u32)]).ok();
-    mr.holds(0, &own.bytes(0, 4 * PAGE));
+    for at in (0..4 * PAGE).step_by(PAGE) {
+        p.a.run(Write(mr.remote(at as i64)), &[own.sge(at as i64, 64)]).ok();
+        mr.holds(at, &own.bytes(at, 64));
+    }
     if let Some(stats) = stats(&p.b, &mr) {
         assert!(stats.faults + stats.prefetches >= 4, "{stats:?}");
     }

@@ -30,7 +30,7 @@ pub(super) fn find(name: &str) -> *mut c_void {
         ibv_query_port ibv_query_gid ibv_alloc_pd ibv_dealloc_pd ibv_reg_mr ibv_dereg_mr
         ibv_create_cq ibv_destroy_cq ibv_create_qp ibv_destroy_qp ibv_query_qp ibv_create_srq
         ibv_get_async_event ibv_ack_async_event ibv_rereg_mr ibv_is_fork_initialized
-        ibv_qp_to_qp_ex
+        ibv_qp_to_qp_ex ibv_create_comp_channel ibv_destroy_comp_channel ibv_get_cq_event
         mlx5dv_is_supported mlx5dv_open_device mlx5dv_create_mkey mlx5dv_destroy_mkey
         mlx5dv_create_qp mlx5dv_qp_ex_from_ibv_qp_ex
     }
@@ -114,13 +114,19 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
 unsafe extern "C" fn ibv_free_device_list(_: *mut *mut ibv_device) {}
 
 unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let mut context: ibv_context = bytemuck::Zeroable::zeroed();
+    let mut extended: verbs_context = bytemuck::Zeroable::zeroed();
+    extended.sz = size_of::<verbs_context>();
+    extended.advise_mr = Some(advise_mr);
+    let context = &mut extended.context;
     context.device = device;
+    // The mark of an extended one.
+    context.abi_compat = ptr::without_provenance_mut(usize::MAX);
     context.async_fd = (*device.cast::<FakeDevice>()).script().pipe[0].as_raw_fd();
     context.ops.poll_cq = Some(poll_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_recv);
-    Box::into_raw(Box::new(context))
+    let extended = Box::into_raw(Box::new(extended));
+    &raw mut (*extended).context
 }
 
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
@@ -129,7 +135,8 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     let left = script.live;
     script.log.push(format!("closed, {left} objects left"));
     drop(script);
-    drop(Box::from_raw(context));
+    let outer = std::mem::offset_of!(verbs_context, context);
+    drop(Box::from_raw(context.byte_sub(outer).cast::<verbs_context>()));
     0
 }
 
@@ -191,9 +198,10 @@ unsafe extern "C" fn ibv_rereg_mr(
     _: *mut ibv_pd,
     _: *mut c_void,
     _: usize,
-    _: c_int,
+    access: c_int,
 ) -> c_int {
     let errno = asked((*mr).context, "rereg_mr");
+    fake((*mr).context).script().log.push(format!("access {access:#x}"));
     set_errno(errno);
     if errno == 0 { 0 } else { IBV_REREG_MR_ERR_CMD.0 }
 }
@@ -212,6 +220,27 @@ unsafe extern "C" fn ibv_create_cq(
 
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     ended((*cq).context, "destroy_cq", cq)
+}
+
+/// No completion makes an event here.
+unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    let mut channel: ibv_comp_channel = bytemuck::Zeroable::zeroed();
+    (channel.context, channel.fd) = (context, libc::eventfd(0, libc::EFD_CLOEXEC));
+    made(context, "create_comp_channel", channel)
+}
+
+unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    libc::close((*channel).fd);
+    ended((*channel).context, "destroy_comp_channel", channel)
+}
+
+unsafe extern "C" fn ibv_get_cq_event(
+    _: *mut ibv_comp_channel,
+    _: *mut *mut ibv_cq,
+    _: *mut *mut c_void,
+) -> c_int {
+    set_errno(libc::EAGAIN);
+    -1
 }
 
 unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
@@ -238,6 +267,7 @@ unsafe fn new_qp(pd: *mut ibv_pd, attr: &ibv_qp_init_attr, verb: &'static str) -
     base.state = IBV_QPS_RTS;
     qp.plain.wr_start = Some(wr_start);
     qp.plain.wr_complete = Some(wr_complete);
+    qp.plain.wr_abort = Some(wr_abort);
     qp.special.wr_mr_list = Some(wr_mr_list);
     made(context, verb, qp).cast()
 }
@@ -307,6 +337,9 @@ unsafe extern "C" fn ibv_ack_async_event(_: *mut ibv_async_event) {}
 
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, into: *mut ibv_wc) -> c_int {
     let mut script = fake((*cq).context).script();
+    if let Some(answer) = script.fails.get_mut("poll_cq").and_then(|answers| answers.pop_front()) {
+        return answer;
+    }
     let mut taken = 0;
     while taken < most {
         let Some(wc) = script.completions.pop_front() else { break };
@@ -324,7 +357,9 @@ unsafe extern "C" fn post_send(
     while !wr.is_null() {
         let errno = asked((*qp).context, "post_send");
         if errno != 0 {
-            *bad = wr;
+            if fake((*qp).context).script().names_bad {
+                *bad = wr;
+            }
             return errno;
         }
         note(qp, format!("{:?}, {} entries", (*wr).opcode, (*wr).num_sge));
@@ -335,11 +370,30 @@ unsafe extern "C" fn post_send(
 }
 
 unsafe extern "C" fn post_recv(
-    _: *mut ibv_qp,
-    _: *mut ibv_recv_wr,
+    qp: *mut ibv_qp,
+    mut wr: *mut ibv_recv_wr,
     _: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    while !wr.is_null() {
+        note(qp, format!("receive {}", (*wr).wr_id));
+        wr = (*wr).next;
+    }
     0
+}
+
+/// Does not have it, or knows all keys but one.
+unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    _: ibv_advise_mr_advice,
+    _: u32,
+    sges: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    let Some(unknown) = fake((*pd).context).script().unknown_lkey else {
+        return libc::EOPNOTSUPP;
+    };
+    let known = (0..count as usize).all(|at| (*sges.add(at)).lkey != unknown);
+    if known { 0 } else { libc::ENOENT }
 }
 
 unsafe fn note(qp: *mut ibv_qp, what: String) {
@@ -356,7 +410,7 @@ unsafe fn done(qp: *mut ibv_qp, wr_id: u64, opcode: u32) {
 }
 
 unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
-    crate::context::text(&(*device).name).starts_with("mlx5")
+    mkey_sys::devices::text(&(*device).name).starts_with("mlx5")
 }
 
 unsafe extern "C" fn mlx5dv_open_device(
@@ -364,6 +418,13 @@ unsafe extern "C" fn mlx5dv_open_device(
     attr: *mut mlx5dv_context_attr,
 ) -> *mut ibv_context {
     assert_eq!((*attr).flags, MLX5DV_CONTEXT_FLAGS_DEVX);
+    let mut script = (*device.cast::<FakeDevice>()).script();
+    let errno = script.fails.get_mut("mlx5dv_open_device").and_then(|errnos| errnos.pop_front());
+    drop(script);
+    if let Some(errno) = errno {
+        set_errno(errno);
+        return ptr::null_mut();
+    }
     ibv_open_device(device)
 }
 
@@ -394,11 +455,20 @@ unsafe extern "C" fn mlx5dv_destroy_mkey(mkey: *mut mlx5dv_mkey) -> c_int {
 }
 
 unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
-    &raw mut (*qp.cast::<FakeQp>()).special
+    let context = (*qp).qp_base.context;
+    let qp = qp.cast::<FakeQp>();
+    if asked(context, "mr_list") != 0 {
+        (*qp).special.wr_mr_list = None;
+    }
+    &raw mut (*qp).special
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     note(qp.cast(), "start".to_owned());
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    note(qp.cast(), "abort".to_owned());
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {

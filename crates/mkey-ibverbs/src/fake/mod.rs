@@ -24,6 +24,10 @@ pub(super) struct Script {
     pub(super) completions: VecDeque<ibv_wc>,
     /// Posted work is done at once; else it never is.
     pub(super) completes: bool,
+    /// A refused post says which request it was.
+    pub(super) names_bad: bool,
+    /// The one key that advice does not know; without one there is no advice.
+    pub(super) unknown_lkey: Option<u32>,
     /// Verbs and work requests, in order.
     pub(super) log: Vec<String>,
     /// Objects that are not destroyed.
@@ -51,6 +55,11 @@ impl FakeDevice {
         for (to, from) in device.name.iter_mut().zip(name.bytes()) {
             *to = from as c_char;
         }
+        // What the kernel had of a device that was pulled out.
+        let folder = if kind == "pulled" { "/sys/class/infiniband_verbs/pulled" } else { "" };
+        for (to, from) in device.dev_path.iter_mut().zip(folder.bytes()) {
+            *to = from as c_char;
+        }
         let mut attr: ibv_device_attr = bytemuck::Zeroable::zeroed();
         (attr.max_mr, attr.max_mr_size, attr.max_pd, attr.max_qp_wr) = (1000, 1 << 40, 10, 16);
         (attr.max_sge, attr.max_cqe, attr.page_size_cap) = (4, 64, 0x1000);
@@ -65,6 +74,8 @@ impl FakeDevice {
             events: VecDeque::new(),
             completions: VecDeque::new(),
             completes: true,
+            names_bad: true,
+            unknown_lkey: None,
             log: Vec::new(),
             live: 0,
             attr,
@@ -84,8 +95,21 @@ impl FakeDevice {
 
     /// Opens it by the libraries of this module.
     pub(super) fn open(&self) -> Arc<IbvDevice> {
-        let name = crate::context::text(&self.device.name);
         let (verbs, mlx5) = libraries();
+        self.open_by(verbs, Ok(mlx5))
+    }
+
+    /// Opens it without libmlx5, for this reason.
+    pub(super) fn open_plain(&self, why: &str) -> Arc<IbvDevice> {
+        self.open_by(libraries().0, Err(why.to_owned()))
+    }
+
+    fn open_by(
+        &self,
+        verbs: &'static Verbs,
+        mlx5: Result<&'static Mlx5, String>,
+    ) -> Arc<IbvDevice> {
+        let name = mkey_sys::devices::text(&self.device.name);
         IbvDevice::open_by(verbs, mlx5, &name).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -113,13 +137,20 @@ impl FakeDevice {
 }
 
 /// The libraries of this module, loaded.
-pub(super) fn libraries() -> (&'static Verbs, Option<&'static Mlx5>) {
+pub(super) fn libraries() -> (&'static Verbs, &'static Mlx5) {
     let find = |name: &str, _: &str| -> *mut c_void { library::find(name) };
     // SAFETY: what is found has the types of the headers, for as long as the program runs.
     unsafe {
         let verbs = Verbs::from_symbols(Path::new("made up"), find);
         let mlx5 = Mlx5::from_symbols(Path::new("made up"), find);
         let verbs = Box::leak(Box::new(verbs.unwrap_or_else(|error| panic!("{error}"))));
-        (verbs, Some(Box::leak(Box::new(mlx5.unwrap_or_else(|error| panic!("{error}"))))))
+        (verbs, Box::leak(Box::new(mlx5.unwrap_or_else(|error| panic!("{error}")))))
     }
+}
+
+/// Whether a thread of this process sleeps; one that has ended does not.
+pub(crate) fn sleeps(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    let state = stat.unwrap_or_default();
+    state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }

@@ -39,6 +39,22 @@ fn the_device_is_listed_and_its_capabilities_are_tried() {
 
 #[test]
 #[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn a_device_that_was_given_other_words_is_still_known() {
+    let (_device, _alone) = open_alone();
+    let words = format!("/sys/class/infiniband/{NAME}/node_desc");
+    let before = std::fs::read_to_string(&words).unwrap();
+    std::fs::write(&words, "storage, left").unwrap();
+    let renamed = std::fs::read_to_string(&words).unwrap();
+    let device = IbvDevice::open(NAME);
+    std::fs::write(&words, before.trim()).unwrap();
+    assert_eq!(renamed.trim(), "storage, left");
+    let device = device.unwrap_or_else(|error| panic!("{error}"));
+    let caps = device.capabilities();
+    assert_eq!((caps.driver.as_str(), caps.software), ("rxe", true));
+}
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
 fn a_device_that_is_not_there_is_named_with_those_that_are() {
     let (_device, _stays) = open();
     let error = IbvDevice::open("mlx5_9").unwrap_err();

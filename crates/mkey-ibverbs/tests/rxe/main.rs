@@ -6,7 +6,9 @@
 #![allow(missing_docs)]
 
 mod control;
+mod control_group;
 mod data;
+mod elsewhere;
 mod events;
 mod machine;
 mod memory;

@@ -1,7 +1,7 @@
 //! Registrations.
 
-use crate::on_demand;
 use crate::side::*;
+use crate::{elsewhere, on_demand};
 use mkey_core::address::{HostAddr, HostRange, IoAddr};
 use mkey_core::device::*;
 use mkey_core::error::Reason;
@@ -145,8 +145,6 @@ const LIMIT_BYTES: u64 = 64 << 10;
 fn r_reg_09_a_small_memory_lock_is_named_with_its_mend() {
     let (_device, _stays) = open();
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "memory::as_an_unprivileged_user", "--ignored", "--nocapture"]);
-    child.env("MKEY_TEST_UNPRIVILEGED", "1");
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         child.pre_exec(|| {
@@ -155,18 +153,16 @@ fn r_reg_09_a_small_memory_lock_is_named_with_its_mend() {
             confined.map_err(|_| std::io::Error::last_os_error())
         });
     }
-    let output = child.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}\n{complaints}");
-    assert!(said.contains("was tried as nobody"), "{said}\n{complaints}");
+    elsewhere::run(child, UNPRIVILEGED);
 }
+
+const UNPRIVILEGED: &str = "memory::as_an_unprivileged_user";
 
 /// What the test above runs in another process.
 #[test]
 #[ignore = "run by r_reg_09_a_small_memory_lock_is_named_with_its_mend"]
 fn as_an_unprivileged_user() {
-    if std::env::var_os("MKEY_TEST_UNPRIVILEGED").is_none() {
+    if !elsewhere::is_for(UNPRIVILEGED) {
         return;
     }
     let device = IbvDevice::open(NAME).unwrap_or_else(|error| panic!("{error}"));
@@ -182,5 +178,5 @@ fn as_an_unprivileged_user() {
     assert!(refused.to_string().contains("prlimit"), "{refused}");
     device.dereg_mr(kept.handle).unwrap();
     on_demand::as_an_unprivileged_user(&device, pd);
-    println!("was tried as nobody: {refused}");
+    elsewhere::tried(UNPRIVILEGED, refused);
 }

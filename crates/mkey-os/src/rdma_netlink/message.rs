@@ -9,6 +9,7 @@ use super::Unreadable;
 // Commands (`enum rdma_nldev_command`) and attributes (`enum rdma_nldev_attr`).
 pub(super) const GET: u16 = 1;
 pub(super) const RES_MR_GET: u16 = 13;
+pub(super) const GET_CHARDEV: u16 = 15;
 pub(super) const STAT_GET: u16 = 17;
 pub(super) const DEV_INDEX: u16 = 1;
 pub(super) const DEV_NAME: u16 = 2;
@@ -16,6 +17,8 @@ pub(super) const RES_MR: u16 = 40;
 pub(super) const RES_MR_ENTRY: u16 = 41;
 pub(super) const RES_LKEY: u16 = 43;
 pub(super) const RES_MRN: u16 = 62;
+pub(super) const CHARDEV_TYPE: u16 = 69;
+pub(super) const UVERBS_DRIVER_ID: u16 = 73;
 pub(super) const STAT_RES: u16 = 75;
 pub(super) const STAT_HWCOUNTERS: u16 = 80;
 pub(super) const STAT_HWCOUNTER_ENTRY: u16 = 81;
@@ -53,15 +56,27 @@ impl Request {
         Self { command, flags: NLM_F_REQUEST | NLM_F_ACK, attributes: Vec::new() }
     }
 
-    pub(super) fn u32(mut self, kind: u16, value: u32) -> Self {
-        self.attributes.extend_from_slice(&8u16.to_ne_bytes());
+    pub(super) fn u32(self, kind: u16, value: u32) -> Self {
+        self.attribute(kind, &value.to_ne_bytes())
+    }
+
+    /// A text, which ends with a zero.
+    pub(super) fn text(self, kind: u16, value: &str) -> Self {
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// Appends an attribute, a few bytes long, with its padding.
+    fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+        self.attributes.extend_from_slice(&length.to_ne_bytes());
         self.attributes.extend_from_slice(&kind.to_ne_bytes());
-        self.attributes.extend_from_slice(&value.to_ne_bytes());
+        self.attributes.extend_from_slice(value);
+        self.attributes.resize(self.attributes.len().next_multiple_of(4), 0);
         self
     }
 
     pub(super) fn bytes(&self, sequence: u32) -> Vec<u8> {
-        // A few attributes of 8 bytes.
+        // A few short attributes.
         let length = u32::try_from(HEAD + self.attributes.len()).unwrap_or(u32::MAX);
         let mut bytes = Vec::with_capacity(HEAD + self.attributes.len());
         bytes.extend_from_slice(&length.to_ne_bytes());
@@ -212,6 +227,9 @@ mod tests {
         expected.extend([8, 0, 1, 0, 7, 0, 0, 0]);
         assert_eq!(bytes, expected);
         assert_eq!(dump(GET).bytes(1)[4..8], [1, 20, 1, 3]);
+        let bytes = Request::new(GET_CHARDEV).text(CHARDEV_TYPE, "uverbs").bytes(9);
+        assert_eq!(bytes[..4], [28, 0, 0, 0]);
+        assert_eq!(bytes[16..], *b"\x0b\0\x45\0uverbs\0\0");
     }
 
     #[test]

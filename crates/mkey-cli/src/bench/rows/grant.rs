@@ -58,6 +58,8 @@ struct GrantPool<'a, D: DataPlane> {
     arena: &'a Arena,
     parent: Registration<'a, D, &'a Arena>,
     io_bytes: u64,
+    /// Whether the addresses of a grant count from 0.
+    zero_based: bool,
     grants: Vec<Grant>,
     allocate: Samples,
 }
@@ -91,6 +93,12 @@ impl<D: DataPlane> GrantPool<'_, D> {
         }]
     }
 
+    /// The address of a block in its grant.
+    #[inline]
+    fn granted_at(&self, block: &Sge) -> IoAddr {
+        if self.zero_based { IoAddr(0) } else { block.address }
+    }
+
     /// The work that grants `block` under the key after `old`.
     #[inline]
     fn make<'b>(&self, old: Key, block: &'b [Sge; 1]) -> SendOp<'b> {
@@ -98,7 +106,7 @@ impl<D: DataPlane> GrantPool<'_, D> {
         match self.mechanism {
             Mechanism::FastMr => SendOp::RegMr(RegMr {
                 key: old.next(),
-                iova: sge.address,
+                iova: self.granted_at(sge),
                 rights: WRITABLE,
                 entries: block,
             }),
@@ -129,9 +137,9 @@ impl<D: DataPlane> Strategy for GrantPool<'_, D> {
             *key = grant.key.next();
         }
         self.link.manage(work.get(..count).unwrap_or_default())?;
-        let granted = offsets.iter().zip(&keys);
-        let one = |(offset, key): (&u64, &Key)| {
-            target(self.arena.at(*offset).0, Rkey(*key), self.io_bytes)
+        let granted = blocks.iter().zip(&keys).take(count);
+        let one = |([block], key): (&[Sge; 1], &Key)| {
+            target(self.granted_at(block).0, Rkey(*key), self.io_bytes)
         };
         write_all(self.link, granted.map(one))?;
         for ((op, key), grant) in work.iter_mut().zip(&keys).zip(&mut self.grants).take(count) {
@@ -192,6 +200,8 @@ pub fn measure<D: DataPlane>(
         arena: &arena,
         parent,
         io_bytes: context.io.bytes,
+        zero_based: mechanism == Mechanism::FastMr
+            && context.device.capabilities().fast_mr_zero_based,
         grants: Vec::with_capacity(GRANTS),
         allocate: Samples::new(1),
     };

@@ -77,6 +77,16 @@ fn every_row_is_measured_in_the_tables_order_and_nothing_stays() {
 }
 
 #[test]
+fn grants_that_count_from_0_are_made_and_written_so() {
+    let device = Fake::zero_based();
+    let rows = measure(&device, &Stop::default()).unwrap();
+    for id in ANYWHERE {
+        assert!(row(&rows, id).figures().is_some(), "{:?}", row(&rows, id));
+    }
+    assert!(device.calls("REG_MR") > 0);
+}
+
+#[test]
 fn a_verb_that_fails_stands_in_its_row_and_nothing_stays() {
     for (verb, hit) in [
         ("alloc_mw", "mw-type2"),

@@ -1,0 +1,149 @@
+//! `mkey explain`, run.
+
+mod common;
+
+use common::{mkey, run};
+use mkey_os::mapping::{Mapping, PageKind};
+use std::io::Write;
+use std::process::Stdio;
+
+#[test]
+fn everything_can_be_asked_in_both_languages() {
+    for (what, en, zh) in [
+        (&["ibv_reg_mr", "ENOMEM"][..], "RLIMIT_MEMLOCK", "一页都计入"),
+        (&["12"], "retry_cnt times the timeout", "没有收到可接受的应答"),
+        (&["Failed status 4: wr_id 0 syndrom 0x51"], "GPU memory", "够不到"),
+        (&["vendor", "0x51"], "PCIe error", "PCIe 错误"),
+        (&["IBV_EVENT_QP_ACCESS_ERR"], "responder's view", "本端的样子"),
+        (&["key", "0x2be"], "index 0x2, variant 0xbe", "索引 0x2"),
+        (&["MK0008"], "mkey config host --memlock", "已用、允许的量"),
+        (&["ODP_SUPPORT"], "There is no such parameter", "没有这个参数"),
+    ] {
+        for (lang, part) in [("en", en), ("zh", zh)] {
+            let arguments = [&["explain", "--lang", lang], what].concat();
+            let (code, stdout, stderr) = run(&mut mkey(&arguments));
+            assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+            // Lines are broken where they are full, in Chinese between any two characters.
+            let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+            assert!(squeezed(&stdout).contains(&squeezed(part)), "{part:?} is not in\n{stdout}");
+            assert!(!stdout.contains('\u{1b}'));
+            let han = stdout.chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c));
+            assert_eq!(han, lang == "zh", "{stdout}");
+        }
+    }
+}
+
+#[test]
+fn a_vendor_err_ranks_the_causes_of_its_status() {
+    for (value, part) in
+        [("0x51", "GPU memory"), ("0x85", "Packets are lost"), ("0x53", "lacks LOCAL_WRITE")]
+    {
+        let (code, stdout, _) =
+            run(&mut mkey(&["explain", "vendor", value, "--json", "-", "--lang", "en"]));
+        assert_eq!(code, 0);
+        let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let (verdict, cause) = first(&report);
+        assert!(verdict == "found" && cause.contains(part), "{stdout}");
+    }
+}
+
+#[test]
+fn the_environment_decides_the_language() {
+    let mut command = mkey(&["explain", "10"]);
+    command.env_remove("LC_ALL").env_remove("LC_MESSAGES").env("LANG", "zh_CN.UTF-8");
+    let (_, stdout, _) = run(&mut command);
+    assert!(stdout.contains("对端网卡拒绝"), "{stdout}");
+    command.env("LC_ALL", "C");
+    let (_, stdout, _) = run(&mut command);
+    assert!(stdout.contains("The peer's NIC refused"), "{stdout}");
+}
+
+#[test]
+fn what_nobody_knows_is_2_with_what_is_like_it() {
+    let (code, stdout, stderr) = run(&mut mkey(&["explain", "IBV_WC_ACCESS"]));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("is not known; there are") && stderr.contains("IBV_WC_"), "{stderr}");
+    let (code, _, stderr) = run(&mut mkey(&["explain", "--pid", "4294967295"]));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("no such process"), "{stderr}");
+    let (code, ..) = run(&mut mkey(&["explain", "ENOMEM", "--addr", "0x1000"]));
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn a_log_on_standard_input_is_annotated() {
+    for arguments in [&["explain", "--lang", "en"][..], &["explain", "--lang", "en", "-"]] {
+        let mut child =
+            mkey(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let log = "start\n Failed status 10: wr_id 0 syndrom 0x88\nend\n";
+        child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.starts_with(
+                "start\n Failed status 10: wr_id 0 syndrom 0x88\n    ^ IBV_WC_REM_ACCESS_ERR"
+            ),
+            "{text}"
+        );
+        assert!(text.ends_with("end\n"));
+    }
+}
+
+/// What `--pid` says of this very process, as JSON.
+fn look(what: &[&str], address: u64, length: u64, access: &str) -> serde_json::Value {
+    let (pid, address, length) =
+        (std::process::id().to_string(), format!("{address:#x}"), length.to_string());
+    let process =
+        ["--pid", &pid, "--addr", &address, "--len", &length, "--access", access, "--json", "-"];
+    let (code, stdout, stderr) = run(&mut mkey(&[&["explain"], what, &process].concat()));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn first(value: &serde_json::Value) -> (&str, &str) {
+    let cause = &value["sections"][0]["causes"][0];
+    (cause["verdict"].as_str().unwrap(), cause["cause"].as_str().unwrap())
+}
+
+#[test]
+fn a_live_process_decides_which_cause_it_is() {
+    let fault = &["ibv_reg_mr", "EFAULT"];
+    let mapping = Mapping::new(1 << 20, PageKind::Base).unwrap();
+    let (address, length) = (mapping.addr() as u64, mapping.len() as u64);
+    // Nothing stands against it: no cause is found.
+    let value = look(fault, address, length, "local_write");
+    let causes = value["sections"][0]["causes"].as_array().unwrap();
+    assert!(
+        causes.len() > 5 && causes.iter().all(|cause| cause["verdict"] != "found"),
+        "{value:#}"
+    );
+    // The first page of the address space is never mapped.
+    let value = look(fault, 0, 4096, "local_write");
+    assert_eq!(first(&value).0, "found");
+    assert!(first(&value).1.contains("Nothing is mapped"), "{value:#}");
+    // Constants of a program are read-only.
+    static TEXT: [u8; 64] = *b"constants of a program lie where nobody may write them, not even";
+    let value = look(fault, TEXT.as_ptr() as u64, 64, "local_write");
+    assert_eq!(first(&value).0, "found");
+    assert!(first(&value).1.contains("read-only"), "{value:#}");
+    let seen = value["sections"][0]["causes"][0]["evidence"].as_str().unwrap();
+    assert!(seen.contains(" r-"), "{seen}");
+    let value = look(fault, TEXT.as_ptr() as u64, 64, "remote_read");
+    assert!(first(&value).0 != "found", "{value:#}");
+    // Rights that exclude each other are seen without any page.
+    let value = look(&["ibv_reg_mr", "EINVAL"], address, length, "remote_write");
+    assert!(first(&value).1.contains("without LOCAL_WRITE"), "{value:#}");
+}
+
+#[test]
+fn without_an_errno_what_stands_against_a_registration_is_listed() {
+    let value = look(&[], 0, 4096, "remote_write");
+    let sections = value["sections"].as_array().unwrap();
+    let ids: Vec<&str> = sections.iter().map(|section| section["id"].as_str().unwrap()).collect();
+    assert!(
+        ids.contains(&"errno/reg_mr/EFAULT") && ids.contains(&"errno/reg_mr/EINVAL"),
+        "{ids:?}"
+    );
+    assert_eq!(value["process"]["pid"], std::process::id());
+}
