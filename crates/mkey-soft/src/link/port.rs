@@ -76,6 +76,11 @@ impl Port {
         self.ways.troubles()
     }
 
+    /// Whether it was not inherited by a forked child.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.born == generation()
+    }
+
     /// Whether there is anything to drive.
     #[inline(always)]
     pub(crate) fn is_active(&self) -> bool {
@@ -169,7 +174,7 @@ impl Port {
     /// the program's.
     #[cold]
     pub(crate) fn drive(&self, core: &Core) {
-        if self.born != generation() {
+        if !self.is_of_this_process() {
             return;
         }
         if let Some(network) = self.ways.network() {

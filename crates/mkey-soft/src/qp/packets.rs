@@ -3,7 +3,8 @@
 use super::flight::Route;
 use super::responder::Undone;
 use super::{After, Connection, Qp};
-use crate::link::{Inbound, Unsent};
+use crate::core::with_executor;
+use crate::link::{Inbound, Port, Unsent};
 use crate::memory::{self, Missed, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode as Code, Part, Request};
 use crate::protocol::{Admit, Answered, Reply, Responder};
@@ -132,6 +133,16 @@ impl Qp {
         if todo.sends {
             let now = self.core.timers.now();
             self.resume(&mut lock(&self.sq), executor, now, after);
+        }
+    }
+
+    /// Says what is owed to the peer still: the program may have seen what came, and end the queue pair,
+    /// before whoever took it in has answered.
+    pub(super) fn last_replies(&self) {
+        if self.core.port.as_ref().is_some_and(Port::is_of_this_process) {
+            let mut after = After::default();
+            with_executor(|executor| self.go_on(executor, Todo::REPLY, &mut after));
+            after.run();
         }
     }
 

@@ -55,6 +55,11 @@ pub fn serve() -> ExitCode {
                 "posted".to_owned()
             }
             "next" => in_words(&end.next()),
+            "last" => {
+                let done = end.next();
+                end.reset();
+                in_words(&done)
+            }
             "poll" => end.poll().map_or("nothing".to_owned(), |done| in_words(&done)),
             "fill" => {
                 end.fill(word(0) as usize, word(1) as usize, word(2));
