@@ -67,6 +67,7 @@ pub const HEADERS: &[Package] = &[
 /// Programs that are run on software RNICs, and rdma-core's own tests.
 pub const PROGRAMS: &[Package] = &[
     package("ibverbs-utils", "ibv_devinfo"),
+    package("perftest", "ib_write_bw"),
     package("rdma-core", "/usr/share/doc/rdma-core/tests/run_tests.py"),
     package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
 ];
