@@ -72,12 +72,19 @@ pub const PROGRAMS: &[Package] = &[
     package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
 ];
 
+/// What the crates need to be built whose examples are run on software RNICs.
+pub const CRATES: &[Package] = &[
+    package("libclang-dev", "/usr/share/doc/libclang-dev"),
+    package("cmake", "cmake"),
+    package("pkg-config", "pkg-config"),
+];
+
 /// What reads the captures that the tests write.
 pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
 
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CAPTURES];
+    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

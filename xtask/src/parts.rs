@@ -151,7 +151,7 @@ pub const PARTS: &[Part] = &[
 
 /// Programs of two processes each, which poll: one after the other, and beside no other test.
 fn compatibility(workspace: &Workspace) -> Result<Report> {
-    if let Err(error) = packages::get(&[packages::PROGRAMS]) {
+    if let Err(error) = packages::get(&[packages::PROGRAMS, packages::CRATES]) {
         println!("{error:#}");
     }
     let mut command = workspace.cargo();

@@ -94,7 +94,7 @@ impl Side {
             if tables.iter().any(|table| is_listening(table, port)) {
                 return true;
             }
-            if fs::metadata(format!("/proc/{}/exe", self.pid)).is_err() {
+            if fs::metadata(format!("/proc/{}", self.pid)).is_err() {
                 return false;
             }
             thread::sleep(Duration::from_millis(2));
@@ -126,7 +126,7 @@ impl Ended {
         self.status.success()
     }
 
-    fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let Self { status, stdout, stderr } = self;
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("status {code}"),
@@ -215,20 +215,22 @@ fn judge(
             return Err(format!("server: {}\nclient: {}", said(server), said(client)));
         }
     };
+    let [server, client] = &both;
+    // Servers of perftest may say nothing.
+    let measured = |side| if program.name.starts_with("ibv_") { side } else { client };
     let good = both.iter().all(|side| match run.expected {
-        Expected::Works => side.well() && has_done(program, run, side),
+        Expected::Works => side.well() && has_done(program, run, measured(side)),
         Expected::Declines(words) => {
             !side.well() && (side.stderr.contains(words) || side.stdout.contains(words))
         }
     });
-    let [server, client] = &both;
     good.then_some(()).ok_or_else(|| {
         let expected = run.expected;
         format!("expected: {expected:?}\nserver: {}\nclient: {}", server.words(), client.words())
     })
 }
 
-/// Whether it says that it has done what it was to do.
+/// Whether a side says that it has done what it was to do.
 fn has_done(program: &Program, run: &Run, side: &Ended) -> bool {
     let text = &side.stdout;
     if program.name == "ibv_xsrq_pingpong" {
@@ -248,7 +250,6 @@ fn has_done(program: &Program, run: &Run, side: &Ended) -> bool {
     };
     match arguments.contains(&"-a") {
         true => sizes.last() == Some(&most),
-        // The server of some measures nothing.
-        false => text.contains("#bytes") || sizes.len() == 1,
+        false => sizes.len() == 1,
     }
 }
