@@ -7,13 +7,14 @@ use crate::mr::rights;
 use crate::objects::Found;
 use crate::qp::Qp;
 use mkey_core::device::Device;
-use mkey_core::queue_pair::{QpAttr, QpModify, QpState};
+use mkey_core::queue_pair::{QpAttr, QpModify, QpState, Xrc};
 use mkey_sys::types::*;
 use std::ffi::c_int;
 use std::sync::PoisonError;
 
 /// `ibv_modify_qp`.
 pub(crate) fn modify(qp: &Found<Qp>, attr: &ibv_qp_attr, mask: c_int) -> Verb<()> {
+    let mask = mask & !of_the_other_end(qp.xrc);
     let given = |bit: c_int| mask & bit != 0;
     /// What nothing comes of: migration to another path, and how a drained queue is told of.
     const HINTS: c_int = IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_PATH_MIG_STATE;
@@ -92,6 +93,16 @@ pub(crate) fn modify(qp: &Found<Qp>, attr: &ibv_qp_attr, mask: c_int) -> Verb<()
         unsafe { (*qp.object.base()).qp_base.state = attr.qp_state };
     }
     Ok(())
+}
+
+/// Attributes that only the other end of an extended connection has. Programs give both ends all of
+/// them, as for RC, and the kernel looks past these.
+fn of_the_other_end(xrc: Option<Xrc>) -> c_int {
+    match xrc {
+        Some(Xrc::Send) => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+        Some(Xrc::Receive(_)) => IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY,
+        None => 0,
+    }
 }
 
 fn state(state: ibv_qp_state) -> Verb<QpState> {

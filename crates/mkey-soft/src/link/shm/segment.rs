@@ -52,6 +52,8 @@ impl Segment {
         // SAFETY: the rings are dropped before the memory, of which nobody else in this process has
         // the addresses; it is mapped shared, writable, and can not shrink.
         let (writing, reading) = unsafe { (Writing::new(writes)?, Reading::new(reads)?) };
+        // The program may have made this while the thread slept, which has hung no bell here.
+        reading.arrival_bell().hang();
         Some(Self { writing, reading, memory })
     }
 }
@@ -67,7 +69,8 @@ mod tests {
         let mut theirs = Segment::open(file).unwrap();
         let pass = |from: &mut Writing, to: &mut Reading, bytes: &[u8]| {
             from.room(bytes.len()).unwrap().unwrap().put(Bytes::of(bytes));
-            let _ = from.commit();
+            assert_eq!(to.next(|bytes| bytes.to_vec()), Ok(None));
+            assert!(from.commit(), "who reads new memory sleeps");
             assert_eq!(to.next(|bytes| bytes.to_vec()), Ok(Some(bytes.to_vec())));
         };
         pass(&mut ours.writing, &mut theirs.reading, b"there");
