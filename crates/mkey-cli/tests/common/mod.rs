@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test file uses part of it.
 
 mod alone;
+pub mod preload;
 
 use mkey_cli::bench::report::{Figures, Outcome, Report};
 use rustix::process::{Pid, Signal, kill_process};

@@ -3,6 +3,7 @@
 use super::flight::Route;
 use super::responder::Undone;
 use super::{After, Connection, Qp};
+use crate::core::with_executor;
 use crate::link::{Inbound, Unsent};
 use crate::memory::{self, Missed, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode as Code, Part, Request};
@@ -133,6 +134,14 @@ impl Qp {
             let now = self.core.timers.now();
             self.resume(&mut lock(&self.sq), executor, now, after);
         }
+    }
+
+    /// Sends what the responder has to say still. The program may have seen what a peer has sent before
+    /// the thread that took it in came to acknowledge it; once the queue pair ends nobody would.
+    pub(super) fn say_what_is_due(&self) {
+        let mut after = After::default();
+        with_executor(|executor| self.go_on(executor, Todo::REPLY, &mut after));
+        after.run();
     }
 
     fn hear_request(
