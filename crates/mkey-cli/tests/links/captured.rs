@@ -1,9 +1,9 @@
 //! What captures hold.
 
 use crate::pair::Pair;
+use crate::pcap::frames;
 use mkey_wire::frame::Frame;
 use mkey_wire::pcap::LinkType;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -22,20 +22,6 @@ pub fn check(pair: &Pair<'_>) -> usize {
         count += frames.len();
     }
     count
-}
-
-/// The frames of a capture in the classic format, of this machine's byte order.
-fn frames(path: &Path) -> Vec<Vec<u8>> {
-    let bytes = fs::read(path).unwrap();
-    let mut rest = &bytes[24..];
-    let mut frames = Vec::new();
-    while let Some((record, after)) = rest.split_at_checked(16) {
-        let length = u32::from_le_bytes(record[8..12].try_into().unwrap()) as usize;
-        let (frame, after) = after.split_at(length);
-        frames.push(frame.to_vec());
-        rest = after;
-    }
-    frames
 }
 
 /// What tshark says of packets that it does not take for RoCEv2, or finds fault with.

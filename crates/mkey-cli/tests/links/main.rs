@@ -6,6 +6,8 @@ mod common;
 mod captured;
 mod namespaces;
 mod pair;
+mod pcap;
+mod process;
 
 use namespaces::Namespaces;
 use pair::Pair;

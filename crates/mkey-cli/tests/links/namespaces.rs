@@ -1,6 +1,6 @@
 //! Two network namespaces with a cable between them.
 
-use std::process::Command;
+use crate::process::ip;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Gone when it is dropped.
@@ -54,12 +54,4 @@ impl Drop for Namespaces {
             let _ = ip(&format!("netns delete {name}"));
         }
     }
-}
-
-/// Runs `ip`.
-pub fn ip(line: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(line.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| format!("ip {line}: {}", said.trim()))
 }

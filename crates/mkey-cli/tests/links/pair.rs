@@ -2,17 +2,14 @@
 
 use crate::common::preload::mkey_run;
 use crate::namespaces::Namespaces;
+use crate::process::{await_listener, ended, in_namespace, said};
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// So long a run may take, on a machine that has other work, too: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The TCP port by which the programs find each other.
-const PORT: u16 = 18515;
 
 /// How programs are run.
 pub struct Pair<'n> {
@@ -73,7 +70,7 @@ impl<'n> Pair<'n> {
     /// How client and server end, and what they say.
     fn run(&self, program: &[&str]) -> ([Option<i32>; 2], [String; 2]) {
         let mut server = self.start(0, program);
-        self.await_listener(&mut server, program);
+        await_listener(&mut server, Some(self.both.name(0)), PATIENCE);
         let address = self.both.address(0, false);
         let mut client = self.start(1, &[program, &[address]].concat());
         let until = Instant::now() + PATIENCE;
@@ -96,65 +93,4 @@ impl<'n> Pair<'n> {
             .spawn()
             .unwrap()
     }
-
-    /// Waits until the server takes connections; there is no event of that.
-    fn await_listener(&self, server: &mut Child, program: &[&str]) {
-        let until = Instant::now() + PATIENCE;
-        while !listens(server.id()) {
-            assert!(Instant::now() < until, "{program:?} does not listen");
-            assert_eq!(server.try_wait().unwrap(), None, "{program:?} ended by itself");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// The same command in a network namespace.
-pub fn in_namespace(name: &str, command: &Command) -> Command {
-    let mut inside = Command::new("ip");
-    inside.args(["netns", "exec", name]).arg(command.get_program()).args(command.get_args());
-    for (variable, value) in command.get_envs() {
-        if let Some(value) = value {
-            inside.env(variable, value);
-        }
-    }
-    inside.stdin(Stdio::null());
-    inside
-}
-
-/// Whether anybody listens at the port, in the namespace of a process.
-pub fn listens(process: u32) -> bool {
-    const LISTEN: &str = "0A";
-    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-    if network(&process.to_string()) == network("self") {
-        // It is not there yet.
-        return false;
-    }
-    let port = format!(":{PORT:04X}");
-    ["tcp", "tcp6"].iter().any(|table| {
-        let table = fs::read_to_string(format!("/proc/{process}/net/{table}")).unwrap_or_default();
-        table.lines().any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            words.next().is_some_and(|own| own.ends_with(&port)) && words.nth(1) == Some(LISTEN)
-        })
-    })
-}
-
-/// The status with which a process ends; `None` if it does not end in time: then it is killed.
-pub fn ended(child: &mut Child, until: Instant) -> Option<i32> {
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status.code().unwrap_or(-1));
-        }
-        if Instant::now() > until {
-            child.kill().unwrap();
-            return None;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// What it said.
-pub fn said(child: Child) -> String {
-    let output = child.wait_with_output().unwrap();
-    [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat()
 }
