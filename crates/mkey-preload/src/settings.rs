@@ -1,12 +1,13 @@
 //! What `mkey run` asks for, by the environment.
 
 use crate::report::Ear;
-use mkey_soft::{Link, Listener, PinMode, SoftOptions, Stale};
+use mkey_soft::{Capture, CaptureFile, Faults, Link, Listener, PinMode, SoftOptions, Stale};
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
@@ -22,6 +23,14 @@ pub(crate) struct Settings {
     pub(crate) address: IpAddr,
     /// Whether real devices are hidden (`MKEY_ONLY`).
     pub(crate) only: bool,
+    /// How other processes are reached (`MKEY_LINK`).
+    pub(crate) link: Link,
+    /// Bytes of payload of a packet at most (`MKEY_MTU`).
+    pub(crate) mtu: Option<u32>,
+    /// What befalls packets on their way (`MKEY_FAULTS`).
+    pub(crate) faults: Option<Faults>,
+    /// What shows the packets (`MKEY_CAPTURE`).
+    pub(crate) capture: Option<Arc<dyn Capture>>,
     /// `MKEY_PIN`.
     pub(crate) pin: PinMode,
     /// `MKEY_STALE`.
@@ -45,6 +54,20 @@ pub(crate) fn settings() -> &'static Settings {
             "1" => Some(true),
             _ => None,
         }),
+        link: read("MKEY_LINK", "auto, shm or udp", Link::Auto, |text| match text {
+            "auto" => Some(Link::Auto),
+            "shm" => Some(Link::SharedMemory),
+            "udp" => Some(Link::Udp),
+            _ => None,
+        }),
+        mtu: read("MKEY_MTU", "256, 512, 1024, 2048 or 4096", None, |text| {
+            let sizes = [256, 512, 1024, 2048, 4096];
+            text.parse().ok().filter(|size| sizes.contains(size)).map(Some)
+        }),
+        faults: read("MKEY_FAULTS", "faults such as loss=1%,seed=7", None, |text| {
+            text.parse().ok().map(Some)
+        }),
+        capture: env::var_os("MKEY_CAPTURE").filter(|path| !path.is_empty()).and_then(capture),
         pin: read("MKEY_PIN", "kernel, mlock or none", PinMode::Kernel, |text| {
             PinMode::ALL.into_iter().find(|mode| mode.to_string() == text)
         }),
@@ -68,11 +91,26 @@ impl Settings {
     pub(crate) fn options(&self, name: &str, opening: u32) -> SoftOptions {
         let listener = || Arc::new(Ear { opening, name: name.to_owned() }) as Arc<dyn Listener>;
         SoftOptions {
-            link: Link::SharedMemory,
+            link: self.link.clone(),
+            mtu: self.mtu,
+            faults: self.faults,
+            capture: self.capture.clone(),
             pin: self.pin,
             stale: self.stale,
             listener: self.reports().then(listener),
             ..SoftOptions::new(name, self.address)
+        }
+    }
+}
+
+/// The capture in a file that `mkey run` has begun.
+fn capture(path: OsString) -> Option<Arc<dyn Capture>> {
+    match CaptureFile::append(Path::new(&path)) {
+        Ok(file) => Some(Arc::new(file)),
+        Err(error) => {
+            // As in `read`.
+            let _ = writeln!(std::io::stderr(), "mkey: MKEY_CAPTURE={}: {error}", path.display());
+            None
         }
     }
 }

@@ -159,8 +159,11 @@ impl Driver {
     /// The program has posted or polled; whether packets had come meanwhile.
     #[inline]
     pub(crate) fn polled(&self, any: bool) {
-        if self.attention.polled(any) {
+        if self.attention.polled() {
             self.let_program_poll();
+        }
+        if self.attention.is_in_vain(any) {
+            std::thread::yield_now();
         }
     }
 
@@ -188,6 +191,8 @@ impl Driver {
     }
 
     fn run(&self) {
+        // Else it would wait until a program that looks at nothing but its memory has had its turn.
+        let _ = mkey_os::quiet_thread::wake_promptly();
         let mut ready = Vec::with_capacity(64);
         loop {
             self.work();

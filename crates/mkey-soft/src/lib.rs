@@ -56,6 +56,6 @@ mod xrc;
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use data_plane::{SoftCq, SoftQp, SoftSrq};
 pub use device::SoftDevice;
-pub use link::{Capture, Direction, Faults, FaultsError, VirtualNetwork};
+pub use link::{Capture, CaptureFile, Direction, Faults, FaultsError, VirtualNetwork};
 pub use listener::Listener;
 pub use options::{Link, PinMode, SoftOptions, Stale, gid_of};

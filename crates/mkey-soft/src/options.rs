@@ -47,6 +47,20 @@ pub enum Link {
     Virtual(Arc<VirtualNetwork>),
 }
 
+impl Link {
+    /// Whether a port with this address can have the link, now.
+    ///
+    /// # Errors
+    /// In words, if RoCEv2's UDP port is asked for and is not to be had: the address is not of this
+    /// host, or somebody else has the port, such as the kernel's own soft-RoCE.
+    pub fn check(&self, address: IpAddr) -> Result<(), String> {
+        match self {
+            Self::Udp => crate::link::check_udp(gid_of(address)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How to open a [`SoftDevice`](crate::SoftDevice).
 #[derive(Clone, Debug)]
 pub struct SoftOptions {

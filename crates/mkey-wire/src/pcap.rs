@@ -43,7 +43,12 @@ impl<W: Write> Writer<W> {
         header.extend(SNAP_LEN.to_le_bytes());
         header.extend((link as u32).to_le_bytes());
         out.write_all(&header)?;
-        Ok(Self { out, record: Vec::new() })
+        Ok(Self::resume(out))
+    }
+
+    /// Goes on with a capture that was begun.
+    pub fn resume(out: W) -> Self {
+        Self { out, record: Vec::new() }
     }
 
     /// Adds the frame that the pieces make, seen at `time` since 1970. It is one write, so that a
@@ -96,6 +101,18 @@ mod tests {
             0x45, 1, 2, 3, 4,
         ];
         assert_eq!(capture.into_inner(), expected);
+    }
+
+    #[test]
+    fn a_capture_goes_on_where_it_was_left() {
+        let time = Duration::new(1, 2);
+        let mut whole = Writer::new(Vec::new(), LinkType::Raw).expect("memory");
+        whole.write(time, &[&[1]]).expect("memory");
+        let begun = whole.get_mut().clone();
+        whole.write(time, &[&[2]]).expect("memory");
+        let mut resumed = Writer::resume(begun);
+        resumed.write(time, &[&[2]]).expect("memory");
+        assert_eq!(resumed.into_inner(), whole.into_inner());
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The arguments of `mkey run`.
 
 use crate::bench::args::Pin;
+use clap::builder::PossibleValuesParser;
+use clap::builder::TypedValueParser as _;
 use clap::{Args, ValueEnum};
+use mkey_soft::{Faults, FaultsError, SoftOptions};
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 /// What to run, and on which devices.
 #[derive(Args, Clone, Debug)]
@@ -13,7 +17,10 @@ use std::net::{IpAddr, Ipv4Addr};
   mkey run ibv_devinfo -v         what libibverbs says of them
   mkey run --refusals - ./server  each refused access in words, on standard error
   mkey run --check make test      fails if an access was refused or memory stayed registered
-  mkey run --only ./server        real devices hidden")]
+  mkey run --only ./server        real devices hidden
+  mkey run --address 10.0.0.2 ib_write_bw 10.0.0.1       to another host, by RoCEv2 over UDP
+  mkey run --faults loss=1%,seed=7 ib_write_bw 127.0.0.1 one packet in a hundred is lost
+  mkey run --capture a.pcap ib_write_bw 127.0.0.1        its packets, for Wireshark")]
 pub struct RunArgs {
     /// How many devices there are: mkey0, mkey1, ..
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
@@ -22,6 +29,24 @@ pub struct RunArgs {
     /// Their address
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub address: IpAddr,
+
+    /// How programs in other processes are reached; within one process no packet is sent
+    #[arg(long, value_enum, default_value_t = Link::Auto)]
+    pub link: Link,
+
+    /// Bytes of payload of a packet at most [default: as the network of the address takes]
+    #[arg(long, value_name = "BYTES", value_parser = mtu())]
+    pub mtu: Option<u32>,
+
+    /// What befalls packets that are sent, such as loss=1%,dup=0.1%,reorder=1%,corrupt=0.1%,delay=1ms,seed=7:
+    /// each part may be left out, and the same seed gives the same faults
+    #[arg(long, value_name = "SPEC", value_parser = faults)]
+    pub faults: Option<String>,
+
+    /// Write the packets that are sent and received to a file in the format of libpcap; programs that the
+    /// program starts add to it
+    #[arg(long, value_name = "FILE.pcap")]
+    pub capture: Option<PathBuf>,
 
     /// Hide real devices
     #[arg(long)]
@@ -47,6 +72,61 @@ pub struct RunArgs {
     /// The program and its arguments; what it starts finds the devices, too
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// How the device of this name is opened.
+    pub fn options(&self, name: &str) -> SoftOptions {
+        SoftOptions {
+            pin: self.pin.mode(),
+            link: self.link.link(),
+            mtu: self.mtu,
+            ..SoftOptions::new(name, self.address)
+        }
+    }
+}
+
+/// The sizes that there are (`enum ibv_mtu`).
+fn mtu() -> impl clap::builder::TypedValueParser<Value = u32> {
+    PossibleValuesParser::new(["256", "512", "1024", "2048", "4096"])
+        .try_map(|size| size.parse::<u32>())
+}
+
+/// The words for faults, which the programs read themselves.
+fn faults(words: &str) -> Result<String, FaultsError> {
+    words.parse::<Faults>().map(|_| words.to_owned())
+}
+
+/// How programs in other processes are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Link {
+    /// Those of this user, host and network namespace by shared memory, others by UDP
+    Auto,
+    /// Those of this user, host and network namespace by shared memory, others not at all
+    Shm,
+    /// By RoCEv2 over UDP, also on this host: the address has to be one of it
+    Udp,
+}
+
+impl Link {
+    /// The device's word for it.
+    pub fn link(self) -> mkey_soft::Link {
+        match self {
+            Self::Auto => mkey_soft::Link::Auto,
+            Self::Shm => mkey_soft::Link::SharedMemory,
+            Self::Udp => mkey_soft::Link::Udp,
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Shm => "shm",
+            Self::Udp => "udp",
+        })
+    }
 }
 
 /// What becomes of an access to pages that have gone.

@@ -26,10 +26,24 @@ pub fn command(
     command.env("MKEY_DEVICES", args.devices.to_string());
     command.env("MKEY_ADDRESS", args.address.to_string());
     command.env("MKEY_ONLY", if args.only { "1" } else { "0" });
+    command.env("MKEY_LINK", args.link.to_string());
+    // The program may go to another folder.
+    let capture = args.capture.as_ref().map(|path| absolute(path).unwrap_or_else(|_| path.clone()));
+    let settings: [(&str, Option<OsString>); 3] = [
+        ("MKEY_MTU", args.mtu.map(|bytes| bytes.to_string().into())),
+        ("MKEY_FAULTS", args.faults.as_ref().map(OsString::from)),
+        ("MKEY_CAPTURE", capture.map(OsString::from)),
+    ];
+    for (name, value) in settings {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.env("MKEY_PIN", args.pin.mode().to_string());
     command.env("MKEY_STALE", args.stale.to_string());
     match &args.refusals {
-        // The program may go to another folder.
+        // As above.
         Some(path) if path != "-" => {
             let path = absolute(path).map_or_else(|_| path.clone(), OsString::from);
             command.env("MKEY_REFUSALS", path);

@@ -13,6 +13,7 @@ pub mod program;
 
 use crate::exit::End;
 use args::RunArgs;
+use mkey_soft::CaptureFile;
 
 /// Runs a program, or shows what it would find.
 ///
@@ -27,6 +28,11 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
             let path = program::find(program)?;
             let about = program::About::of(&path);
             about.warn();
+            args.link.link().check(args.address).map_err(End::failed)?;
+            if let Some(path) = &args.capture {
+                CaptureFile::create(path)
+                    .map_err(|error| End::failed(format_args!("{}: {error}", path.display())))?;
+            }
             let command = launch::command(args, program, arguments, &library, &about);
             if args.check { check::run(command) } else { Err(launch::become_it(command, program)) }
         }

@@ -5,7 +5,7 @@ use crate::cli::print;
 use crate::device;
 use crate::exit::End;
 use mkey_core::device::Device;
-use mkey_soft::{SoftDevice, SoftOptions};
+use mkey_soft::SoftDevice;
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 use std::path::Path;
@@ -25,8 +25,7 @@ fn text(args: &RunArgs, library: &Path) -> Result<String, End> {
     let mut notes = Vec::new();
     for index in 0..args.devices {
         let name = format!("mkey{index}");
-        let options = SoftOptions { pin: args.pin.mode(), ..SoftOptions::new(&name, args.address) };
-        let device = SoftDevice::open(options).map_err(End::failed)?;
+        let device = SoftDevice::open(args.options(&name)).map_err(End::failed)?;
         let port = device.port();
         let _ = writeln!(
             text,

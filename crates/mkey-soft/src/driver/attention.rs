@@ -1,4 +1,6 @@
-//! Who looks after packets: the program, by polling without end, or the thread, woken by peers.
+//! Who looks after packets: the program, by posting and polling without end, or the thread, woken by
+//! peers. A peer also wakes the thread when the program leaves its packets lying, because it looks at
+//! nothing but its memory ([`crate::link`]).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,9 +11,12 @@ use crate::sync::lock;
 /// How often the thread looks whether the program polls still. As long may a packet wait when it
 /// has stopped.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-/// So many polls that find nothing, in so short a time, make a program that polls without end.
+/// So many posts and polls in so short a time make a program that polls without end.
 const POLLS: u32 = 64;
 const SHORT: Duration = Duration::from_micros(200);
+/// After so many polls in a row that find nothing others may have the processor for a moment: the peer
+/// may be waiting for this very one.
+const EMPTY: u32 = 128;
 
 /// Whose business packets are.
 #[derive(Debug, Default)]
@@ -20,36 +25,47 @@ pub(super) struct Attention {
     program: AtomicBool,
     /// It has polled since the last look.
     recent: AtomicBool,
+    /// Posts and polls, and when the first of them was.
+    polls: AtomicU32,
+    since: Mutex<Option<Instant>>,
     /// Polls that found nothing, one after the other.
     empty: AtomicU32,
-    /// When they began.
-    since: Mutex<Option<Instant>>,
 }
 
 impl Attention {
-    /// The program has polled; whether that makes packets its business from now on.
+    /// The program has polled, and found something or not; whether others are to have the processor
+    /// for a moment.
     #[inline]
-    pub(super) fn polled(&self, any: bool) -> bool {
+    pub(super) fn is_in_vain(&self, any: bool) -> bool {
+        // Threads that poll at once may lose counts to each other: it takes a few more polls then.
+        let empty = if any { 0 } else { self.empty.load(Ordering::Relaxed) + 1 };
+        let enough = empty >= EMPTY;
+        self.empty.store(if enough { 0 } else { empty }, Ordering::Relaxed);
+        enough
+    }
+
+    /// The program has posted or polled; whether that makes packets its business from now on.
+    #[inline]
+    pub(super) fn polled(&self) -> bool {
         if self.program.load(Ordering::Relaxed) {
             if !self.recent.load(Ordering::Relaxed) {
                 self.recent.store(true, Ordering::Relaxed);
             }
             return false;
         }
-        // Threads that poll at once may lose counts to each other: it takes a few more polls then.
-        let empty = if any { 0 } else { self.empty.load(Ordering::Relaxed) + 1 };
-        self.empty.store(empty, Ordering::Relaxed);
-        (empty == 1 || empty >= POLLS) && self.many(empty)
+        let polls = self.polls.load(Ordering::Relaxed) + 1;
+        self.polls.store(polls, Ordering::Relaxed);
+        (polls == 1 || polls >= POLLS) && self.many(polls)
     }
 
     #[cold]
-    fn many(&self, empty: u32) -> bool {
+    fn many(&self, polls: u32) -> bool {
         let mut since = lock(&self.since);
-        if empty == 1 {
+        if polls == 1 {
             *since = Some(Instant::now());
             return false;
         }
-        self.empty.store(0, Ordering::Relaxed);
+        self.polls.store(0, Ordering::Relaxed);
         if since.take().is_none_or(|since| since.elapsed() > SHORT) {
             return false;
         }
@@ -81,30 +97,43 @@ mod tests {
         let attention = Attention::default();
         assert!(!attention.tick());
         let mut polls = 0;
-        while !attention.polled(false) {
+        while !attention.polled() {
             polls += 1;
             assert!(polls < 100_000, "polls in a row are not noticed");
         }
         assert!(polls + 1 >= POLLS);
         assert!(attention.tick(), "it has polled");
-        assert!(!attention.polled(false));
+        assert!(!attention.polled());
         assert!(attention.tick());
         assert!(!attention.tick(), "it has not polled since");
         assert!(!attention.rest());
     }
 
     #[test]
-    fn who_finds_something_now_and_then_is_not_polling_without_end() {
+    fn who_polls_now_and_then_is_not_polling_without_end() {
         let attention = Attention::default();
-        for poll in 0..10 * POLLS {
-            assert!(!attention.polled(poll % (POLLS / 2) == 0));
+        for poll in 0..3 * POLLS {
+            if poll % (POLLS / 2) == 0 {
+                std::thread::sleep(2 * SHORT);
+            }
+            assert!(!attention.polled());
         }
+    }
+
+    #[test]
+    fn who_finds_nothing_lets_others_have_the_processor_now_and_then() {
+        let attention = Attention::default();
+        let in_vain = |polls: u32, found: u32| {
+            (1..=polls).filter(|poll| attention.is_in_vain(poll % found == 0)).count()
+        };
+        assert_eq!(in_vain(10 * EMPTY, EMPTY / 2), 0);
+        assert_eq!(in_vain(10 * EMPTY, u32::MAX), 10);
     }
 
     #[test]
     fn a_program_that_says_so_rests_at_once() {
         let attention = Attention::default();
-        while !attention.polled(false) {}
+        while !attention.polled() {}
         assert!(attention.rest());
         assert!(!attention.tick());
     }

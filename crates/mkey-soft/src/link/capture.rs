@@ -1,9 +1,15 @@
 //! A look at the packets of a link.
 
+mod file;
+
+pub use file::CaptureFile;
+
 use super::datagram::{around, emit};
-use super::{Fill, Inbound, Outbound, Path, Unsent};
+use super::{Envelope, Fill, Inbound, Outbound, Path, Unsent};
 use crate::payload::{Bytes, Room};
 use mkey_core::device::Gid;
+use mkey_wire::udp;
+use mkey_wire::udp_ip::{self, Ip};
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,7 +70,8 @@ impl Path for Tapped {
             payload = room.bytes().to_vec();
             filled
         })?;
-        if let Some(frame) = frame(packet, self.from, self.to, Bytes::of(&payload)) {
+        let packet = Outbound { envelope: self.path.envelope(&packet.envelope), ..*packet };
+        if let Some(frame) = frame(&packet, self.from, self.to, Bytes::of(&payload)) {
             self.capture.packet(Direction::Sent, &frame);
         }
         Ok(())
@@ -73,17 +80,27 @@ impl Path for Tapped {
     fn flush(&self) {
         self.path.flush();
     }
+
+    fn envelope(&self, envelope: &Envelope) -> Envelope {
+        self.path.envelope(envelope)
+    }
 }
 
 /// The packet with all that is around it.
 fn frame(packet: &Outbound, from: Gid, to: Gid, payload: Bytes<'_>) -> Option<Vec<u8>> {
     let around = around(from, to, &packet.envelope)?;
-    let headers = around.headers(packet.repr.buffer_len(packet.length)).ok()?;
-    let mut frame = [headers.ip_bytes(), headers.udp()].concat();
     let fill = &mut |mut room: Room<'_>| {
         room.put(payload);
         true
     };
-    emit(packet, &around, fill, &mut frame).ok()?;
-    Some(frame)
+    let mut datagram = Vec::new();
+    emit(packet, &around, fill, &mut datagram).ok()?;
+    // IPv6 knows no datagram without a checksum; its kernel's side adds one on the way.
+    let checksum = match around.ip {
+        Ip::V4(_) => around.udp.checksum,
+        Ip::V6(_) => around.checksum(&[&datagram]).ok()?,
+    };
+    let around = udp_ip::Repr { udp: udp::Repr { checksum, ..around.udp }, ..around };
+    let headers = around.headers(datagram.len()).ok()?;
+    Some([headers.ip_bytes(), headers.udp(), &datagram].concat())
 }

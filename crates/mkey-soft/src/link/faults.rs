@@ -5,7 +5,7 @@ mod settings;
 
 pub use settings::{Faults, FaultsError};
 
-use super::{Fill, Outbound, Path, Unsent};
+use super::{Envelope, Fill, Outbound, Path, Unsent};
 use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::payload::{Bytes, Room};
@@ -210,6 +210,10 @@ impl Path for Weathered {
 
     fn flush(&self) {
         self.path.flush();
+    }
+
+    fn envelope(&self, envelope: &Envelope) -> Envelope {
+        self.path.envelope(envelope)
     }
 }
 

@@ -14,10 +14,11 @@ mod udp;
 mod virtual_network;
 mod ways;
 
-pub use capture::{Capture, Direction};
+pub use capture::{Capture, CaptureFile, Direction};
 pub use faults::{Faults, FaultsError};
 pub(crate) use port::Port;
 pub use virtual_network::VirtualNetwork;
+pub(crate) use ways::check_udp;
 
 use crate::payload::{Bytes, Room};
 use mkey_core::device::Gid;
@@ -55,6 +56,11 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
     /// Sends a packet, whose payload `fill` puts where it belongs. The packet may be lost on the
     /// way: that is no error.
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent>;
+
+    /// What is said around a packet when it goes out.
+    fn envelope(&self, envelope: &Envelope) -> Envelope {
+        *envelope
+    }
 
     /// Nothing more is sent for now: what was kept to be sent together goes out.
     fn flush(&self) {}

@@ -168,14 +168,25 @@ impl Ways {
             ));
         }
         if let Some(Err(error)) = real.udp.get() {
-            let address = super::datagram::address(real.gid);
-            troubles.push(format!(
-                "other hosts are not reached, since UDP port {} of {address} can not be used: {error}",
-                mkey_wire::udp::ROCE_PORT
-            ));
+            troubles.push(format!("other hosts are not reached: {}", no_udp(real.gid, error)));
         }
         troubles
     }
+}
+
+/// Whether a port can have RoCEv2's UDP port; else why not, in words.
+pub(crate) fn check_udp(gid: Gid) -> Result<(), String> {
+    Udp::check(gid).map_err(|error| no_udp(gid, &error))
+}
+
+fn no_udp(gid: Gid, error: &io::Error) -> String {
+    let (address, port) = (super::datagram::address(gid), mkey_wire::udp::ROCE_PORT);
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => " (another user's process has it, or the kernel's soft-RoCE)",
+        io::ErrorKind::AddrNotAvailable => " (it is no address of this host)",
+        _ => "",
+    };
+    format!("UDP port {port} of {address} can not be used: {error}{why}")
 }
 
 impl Real {

@@ -255,7 +255,7 @@ impl Requester {
         let flying = (entry.weight + u64::from(step)).saturating_sub(self.acked_weight());
         let packets = self.portion(entry, packet);
         let waits_for_answers = packet > entry.landed
-            && (self.reads >= self.max_reads
+            && (self.asked() >= self.max_reads
                 || packet - entry.landed + packets > self.transport.window);
         if self.transport.reliable
             && (flying >= u64::from(self.transport.window)
@@ -282,13 +282,37 @@ impl Requester {
 
     /// How many of a message's sequence numbers the request takes that begins at one of them. A READ
     /// is asked for in portions, so that no more of its answers are under way than the window holds.
+    /// What is asked for once more is within one portion: the responder knows each as a READ of its
+    /// own.
     fn portion(&self, entry: &Entry, packet: u32) -> u32 {
         match entry.kind {
-            Kind::Read => (entry.packets - packet.min(entry.packets))
-                .min(self.transport.window.div_ceil(2))
-                .max(1),
+            Kind::Read => {
+                let whole = self.whole_portion();
+                let left = entry.packets - packet.min(entry.packets);
+                left.min(whole - packet % whole).max(1)
+            }
             _ => 1,
         }
+    }
+
+    fn whole_portion(&self) -> u32 {
+        self.transport.window.div_ceil(2).max(1)
+    }
+
+    /// READs, as the responder counts them, and atomics that were asked for and not answered yet.
+    fn asked(&self) -> u32 {
+        let Cursor { message: at, packet } = self.cursor;
+        let asked = |(entry, message): (&Entry, u64)| match entry.kind {
+            _ if entry.done => 0,
+            Kind::Atomic => u32::from(message < at),
+            Kind::Read => {
+                let upto = if message < at { entry.packets } else { packet };
+                let whole = self.whole_portion();
+                upto.div_ceil(whole).saturating_sub(entry.landed / whole)
+            }
+            _ => 0,
+        };
+        self.entries.iter().zip(self.front..=at).map(asked).sum()
     }
 
     /// Whether a message may not begin yet.
@@ -298,7 +322,7 @@ impl Requester {
         }
         match entry.kind {
             Kind::Local { alone } => alone && self.begun > self.front,
-            Kind::Read | Kind::Atomic => self.reads >= self.max_reads,
+            Kind::Read | Kind::Atomic => self.asked() >= self.max_reads,
             Kind::Data => false,
         }
     }

@@ -7,6 +7,7 @@ mod common;
 mod end;
 mod killing;
 mod moving;
+mod network;
 mod servant;
 
 use libtest_mimic::{Arguments, Trial};
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         return servant::serve();
     }
     let arguments = Arguments::from_args();
+    network::own();
     // A meeting place of the test's own, which the other processes inherit.
     let place = tempfile::tempdir().expect("a folder");
     // SAFETY: no other thread runs yet.

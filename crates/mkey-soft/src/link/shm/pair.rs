@@ -16,11 +16,17 @@ use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
 /// Packets that are taken in before others have their turn.
 const BATCH: usize = 128;
 /// The writer gets room back when so much was read.
 const HOARD: u64 = 256 << 10;
+
+/// What lies unread for so long is left lying by a program that polls no more, or looks at nothing but
+/// its memory: then the peer's thread is woken. After that it may have to wait for a processor.
+const LYING: Duration = Duration::from_micros(5);
+const LYING_STILL: Duration = Duration::from_micros(200);
 
 /// What a doorbell says.
 const RING: &[u8] = b"!";
@@ -29,6 +35,11 @@ const RING: &[u8] = b"!";
 #[derive(Debug)]
 pub(super) struct Pair {
     writing: Mutex<Writing>,
+    /// Something was written of which it is not known that it was read.
+    unread: AtomicBool,
+    /// How far it was read when last looked at, and when the peer is to be woken if it gets no
+    /// further.
+    due: Mutex<Option<(u64, Instant)>>,
     reading: Mutex<Reading>,
     /// Wakes the peer's thread and ours, and tells that the peer has ended.
     socket: OwnedFd,
@@ -69,6 +80,8 @@ impl Pair {
         let Segment { writing, reading, memory } = segment;
         Arc::new_cyclic(|me| Self {
             writing: Mutex::new(writing),
+            unread: AtomicBool::new(false),
+            due: Mutex::default(),
             reading: Mutex::new(reading),
             socket,
             process,
@@ -123,8 +136,39 @@ impl Pair {
         let _ = rustix::net::send(&self.socket, RING, flags);
     }
 
+    /// Wakes the peer's thread if the peer leaves lying what it was sent. Called whenever this side
+    /// looks for packets itself.
+    #[inline]
+    fn nudge(&self) {
+        if self.unread.load(Ordering::Relaxed) {
+            self.look_for_unread();
+        }
+    }
+
+    fn look_for_unread(&self) {
+        // Who writes now is looked after by itself, or by the next call.
+        let Ok(writing) = self.writing.try_lock() else { return };
+        let mut due = lock(&self.due);
+        let Some(read) = writing.unread() else {
+            *due = None;
+            self.unread.store(false, Ordering::Relaxed);
+            return;
+        };
+        drop(writing);
+        let now = Instant::now();
+        match *due {
+            Some((before, at)) if before == read && at <= now => {
+                *due = Some((read, now + LYING_STILL));
+                self.ring();
+            }
+            Some((before, _)) if before == read => {}
+            _ => *due = Some((read, now + LYING)),
+        }
+    }
+
     /// Takes packets in; whether there were any.
     pub(super) fn receive(self: &Arc<Self>, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
+        self.nudge();
         let mut reading = lock(&self.reading);
         let mut any = false;
         for _ in 0..BATCH {
@@ -197,8 +241,12 @@ impl Pair {
         if payload.len() > 0 && !fill(payload) {
             return Err(Unsent::Unfilled);
         }
-        if writing.commit() {
+        let woken = writing.commit();
+        if woken {
             self.ring();
+        } else if !self.unread.load(Ordering::Relaxed) {
+            *lock(&self.due) = None;
+            self.unread.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -185,6 +185,12 @@ impl Writing {
         control.reader.arrival.ring()
     }
 
+    /// How far the reader says that it has read, if that is not all.
+    pub(super) fn unread(&self) -> Option<u64> {
+        let read = self.ring.control().reader.read.load(Ordering::Acquire);
+        (read != self.written).then_some(read)
+    }
+
     /// The bell that rings when there is room.
     pub(super) fn room_bell(&self) -> &Bell {
         &self.ring.control().writer.room

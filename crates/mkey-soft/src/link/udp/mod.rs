@@ -76,6 +76,14 @@ impl Udp {
         Ok(udp)
     }
 
+    /// Whether a port can have its socket.
+    ///
+    /// # Errors
+    /// Those of binding it.
+    pub(crate) fn check(gid: Gid) -> io::Result<()> {
+        Socket::open(address(gid)).map(drop)
+    }
+
     /// The thread waits for packets from now on.
     pub(crate) fn open(&self, driver: &'static Driver) {
         if self.watched.get().is_none()
@@ -233,7 +241,7 @@ impl Path for Route {
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
-        let envelope = Envelope { source_port: ROCE_PORT, connection: None, ..packet.envelope };
+        let envelope = self.envelope(&packet.envelope);
         // Between ports that can not reach each other it is lost.
         let Some(around) = around(self.udp.gid, self.to, &envelope) else { return Ok(()) };
         let mut batch = lock(&self.batch);
@@ -247,6 +255,10 @@ impl Path for Route {
 
     fn flush(&self) {
         self.ship(&mut lock(&self.batch));
+    }
+
+    fn envelope(&self, envelope: &Envelope) -> Envelope {
+        Envelope { source_port: ROCE_PORT, connection: None, ..*envelope }
     }
 }
 

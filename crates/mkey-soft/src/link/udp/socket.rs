@@ -18,6 +18,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const BUFFER: usize = 4 << 20;
 /// The longest datagram, and the most that the kernel hands over at once.
 pub(super) const LONGEST: usize = 65_535;
+/// Of `linux/udp.h`.
+const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// How long a full send buffer is waited for.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
@@ -64,6 +66,7 @@ impl Socket {
             options::set_ipv6_mtu_discover(&fd, options::Ipv6PathMtuDiscovery::DO)?;
             options::set_ipv6_recvtclass(&fd, true)?;
             setsockopt(&fd, sockopt::Ipv6RecvHopLimit, &true)?;
+            receive_without_checksum(&fd)?;
         }
         // Older kernels lack it, and hand over each datagram by itself then.
         let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
@@ -121,6 +124,20 @@ impl Socket {
             }
         });
         message.flatten().flatten()
+    }
+}
+
+/// Takes packets by IPv6, too, whose UDP checksum is 0, as the kernel's soft-RoCE sends them: they have
+/// their ICRC.
+#[allow(unsafe_code)]
+fn receive_without_checksum(fd: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let size = size_of_val(&on) as libc::socklen_t;
+    let (level, option) = (libc::IPPROTO_UDP, UDP_NO_CHECK6_RX);
+    // SAFETY: it reads an integer of that size.
+    match unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const on).cast(), size) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,0 +1,57 @@
+//! Two network namespaces with a cable between them.
+
+use crate::process::ip;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Gone when it is dropped.
+pub struct Namespaces {
+    names: [String; 2],
+}
+
+/// The addresses of one of the two.
+const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const V6: [&str; 2] = ["fd77::1", "fd77::2"];
+
+impl Namespaces {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// What `ip` says: it needs root.
+    pub fn new() -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let names = ["a", "b"].map(|side| format!("mkey-{}-{count}{side}", std::process::id()));
+        let both = Self { names };
+        let [a, b] = &both.names;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!("link add eth0 netns {a} type veth peer name eth0 netns {b}"))?;
+        for (side, name) in both.names.iter().enumerate() {
+            let (v4, v6) = (V4[side], V6[side]);
+            ip(&format!("-n {name} address add {v4}/24 dev eth0"))?;
+            ip(&format!("-n {name} address add {v6}/64 dev eth0 nodad"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set eth0 up"))?;
+        }
+        Ok(both)
+    }
+
+    /// The name of one.
+    pub fn name(&self, side: usize) -> &str {
+        &self.names[side]
+    }
+
+    /// Its address.
+    pub fn address(&self, side: usize, v6: bool) -> &'static str {
+        if v6 { V6[side] } else { V4[side] }
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // It may not have been made.
+            let _ = ip(&format!("netns delete {name}"));
+        }
+    }
+}
