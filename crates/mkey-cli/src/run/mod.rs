@@ -27,8 +27,12 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
             let path = program::find(program)?;
             let about = program::About::of(&path);
             about.warn();
-            let command = launch::command(args, program, arguments, &library, &about);
-            if args.check { check::run(command) } else { Err(launch::become_it(command, program)) }
+            let command = launch::command(args, program, arguments, &library, &about)?;
+            launch::check_loads(&library)?;
+            match args.check {
+                true => check::run(command, &about),
+                false => Err(launch::become_it(command, program)),
+            }
         }
     }
 }
