@@ -67,8 +67,16 @@ pub const HEADERS: &[Package] = &[
 /// Programs that are run on software RNICs, and rdma-core's own tests.
 pub const PROGRAMS: &[Package] = &[
     package("ibverbs-utils", "ibv_devinfo"),
+    package("perftest", "ib_write_bw"),
     package("rdma-core", "/usr/share/doc/rdma-core/tests/run_tests.py"),
     package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
+];
+
+/// What the crates need to be built whose examples are run on software RNICs.
+pub const CRATES: &[Package] = &[
+    package("libclang-dev", "/usr/share/doc/libclang-dev"),
+    package("cmake", "cmake"),
+    package("pkg-config", "pkg-config"),
 ];
 
 /// What reads the captures that the tests write.
@@ -76,7 +84,7 @@ pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
 
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CAPTURES];
+    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

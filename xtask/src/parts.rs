@@ -9,6 +9,9 @@ use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
 use crate::{asan, audit, broken, gates, packages, run, vm};
 
+/// The test target of the part of this name.
+const COMPATIBILITY: &str = "compatibility";
+
 /// Every part.
 pub const PARTS: &[Part] = &[
     Part {
@@ -47,6 +50,11 @@ pub const PARTS: &[Part] = &[
         name: "unit",
         about: "unit, property and integration tests of every crate",
         work: Work::Call(unit),
+    },
+    Part {
+        name: COMPATIBILITY,
+        about: "programs from their distribution's packages, by `mkey run`",
+        work: Work::Call(compatibility),
     },
     Part {
         name: "doc",
@@ -141,6 +149,19 @@ pub const PARTS: &[Part] = &[
     },
 ];
 
+/// Programs of two processes each, which poll: one after the other, and beside no other test.
+fn compatibility(workspace: &Workspace) -> Result<Report> {
+    if let Err(error) = packages::get(&[packages::PROGRAMS, packages::CRATES]) {
+        println!("{error:#}");
+    }
+    let mut command = workspace.cargo();
+    command.args(["test", "--package", "mkey-cli", "--test", COMPATIBILITY]);
+    command.args(["--", "--test-threads=1"]);
+    let mut report = Report::default();
+    report.tests(workspace, &mut command)?;
+    Ok(report)
+}
+
 /// All test targets but those that are parts of their own, by nextest where it is installed.
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
@@ -166,9 +187,9 @@ fn unit(workspace: &Workspace) -> Result<Report> {
     Ok(report)
 }
 
-/// The test targets, as globs, that the steps of `parts` name with `--test`.
+/// The test targets, as globs, that the steps of `parts` name with `--test`, and the one that a part calls.
 fn apart(parts: &[Part]) -> Vec<&'static str> {
-    let mut names = Vec::new();
+    let mut names = vec![COMPATIBILITY];
     for part in parts {
         let Work::Tests(steps) = part.work else { continue };
         for step in steps {
@@ -207,6 +228,6 @@ mod tests {
             },
             Part { name: "x", about: "", work: Work::Checks(&[Step::cargo(&["--test", "no"])]) },
         ];
-        assert_eq!(apart(FIXTURE), ["loom*", "stress", "more"]);
+        assert_eq!(apart(FIXTURE), ["compatibility", "loom*", "stress", "more"]);
     }
 }

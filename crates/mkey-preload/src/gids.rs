@@ -8,8 +8,11 @@ use std::ffi::c_int;
 
 /// The only port.
 pub(crate) const PORT: u8 = 1;
-/// Places in the table of identifiers; only the first is taken.
+/// Places in the table of identifiers.
 pub(crate) const PLACES: u32 = 4;
+/// Those that are taken, all by the one identifier that there is: programs that look at nothing take
+/// the first, or the second, which is where a NIC has that of RoCEv2.
+const TAKEN: u32 = 2;
 /// The only partition key: the default one, with full membership.
 const PKEY: u16 = 0xffff;
 /// Places in the table of partition keys.
@@ -18,8 +21,8 @@ pub(crate) const PKEYS: u16 = 1;
 /// The identifier at a place, zeros if it is empty, if there is such a place.
 pub(crate) fn at(open: &Open, index: u32) -> Option<Gid> {
     match index {
-        0 => Some(open.device.port().gid),
-        1..PLACES => Some(Gid::default()),
+        0..TAKEN => Some(open.device.port().gid),
+        TAKEN..PLACES => Some(Gid::default()),
         _ => None,
     }
 }

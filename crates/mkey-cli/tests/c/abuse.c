@@ -128,6 +128,98 @@ static void wrong_arguments(void)
 	CHECK(ibv_close_device(context) == 0);
 }
 
+/* What a work request names has to be there, and the queue pair has to be in a state that takes it. */
+static void wrong_work(void)
+{
+	struct ibv_context *context = open_first();
+	struct ibv_pd *pd = ibv_alloc_pd(context), *other_pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
+	static char memory[4096];
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_mr *other = ibv_reg_mr(other_pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mr *gone = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	uint32_t gone_key = gone->lkey;
+	/* Of nobody, of another domain, of a region that has ended, one past the end of a region. */
+	struct ibv_sge wrong[] = {
+		{ (uintptr_t)memory, 8, 0x12345600 },
+		{ (uintptr_t)memory, 8, other->lkey },
+		{ (uintptr_t)memory, 8, gone_key },
+		{ (uintptr_t)memory + sizeof memory - 7, 8, mr->lkey },
+		{ (uintptr_t)memory - 1, 8, mr->lkey },
+		{ UINT64_MAX - 3, 8, mr->lkey },
+	};
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET }, rts = { .qp_state = IBV_QPS_RTS };
+	struct ibv_recv_wr receive = { .wr_id = 2 }, *bad_receive;
+
+	CHECK(ibv_dereg_mr(gone) == 0);
+	for (size_t at = 0; at < sizeof wrong / sizeof wrong[0]; at++) {
+		struct ibv_qp *qp = make_qp(pd, cq), *peer = make_qp(pd, cq);
+		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &wrong[at], .num_sge = 1,
+					  .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+
+		connect_to(qp, peer->qp_num);
+		connect_to(peer, qp->qp_num);
+		CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+		CHECK(polled(cq) == IBV_WC_LOC_PROT_ERR);
+		/* In ERR all is flushed. */
+		CHECK(ibv_post_recv(qp, &receive, &bad_receive) == 0 && polled(cq) == IBV_WC_WR_FLUSH_ERR);
+		CHECK(ibv_post_send(qp, &wr, &bad) == 0 && polled(cq) == IBV_WC_WR_FLUSH_ERR);
+		/* RESET takes nothing, and is not left for RTS. */
+		CHECK(ibv_modify_qp(qp, &reset, IBV_QP_STATE) == 0);
+		CHECK(ibv_post_recv(qp, &receive, &bad_receive) == EINVAL && bad_receive == &receive);
+		CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL && bad == &wr);
+		CHECK(ibv_modify_qp(qp, &rts, IBV_QP_STATE) == EINVAL);
+		CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_qp(peer) == 0);
+	}
+	/* A receive into memory that may not be written: both sides hear of it. */
+	{
+		struct ibv_qp *qp = make_qp(pd, cq), *peer = make_qp(pd, cq);
+		struct ibv_cq *own = ibv_create_cq(context, 4, NULL, NULL, 0);
+		struct ibv_qp *sender = make_qp(pd, own);
+		struct ibv_sge entry = { (uintptr_t)memory, 8, mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &entry, .num_sge = 1,
+					  .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+		struct ibv_recv_wr into = { .wr_id = 3, .sg_list = &wrong[0], .num_sge = 1 };
+
+		CHECK(ibv_destroy_qp(qp) == 0);
+		connect_to(sender, peer->qp_num);
+		connect_to(peer, sender->qp_num);
+		CHECK(ibv_post_recv(peer, &into, &bad_receive) == 0);
+		CHECK(ibv_post_send(sender, &wr, &bad) == 0);
+		CHECK(polled(own) == IBV_WC_REM_OP_ERR);
+		CHECK(polled(cq) == IBV_WC_LOC_PROT_ERR);
+	}
+	/* A datagram to nowhere. */
+	{
+		struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD,
+						 .cap = { 16, 16, 2, 2, 0 } };
+		struct ibv_qp *qp = ibv_create_qp(pd, &init);
+		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 1 };
+		struct ibv_ah_attr to = { .is_global = 1, .port_num = 1 };
+		struct ibv_sge entry = { (uintptr_t)memory, 8, mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &entry, .num_sge = 1,
+					  .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+		struct ibv_ah *ah;
+
+		CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+		attr.qp_state = IBV_QPS_RTR;
+		CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+		attr.qp_state = IBV_QPS_RTS;
+		CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+		CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL);
+		CHECK(ibv_query_gid(context, 1, 0, &to.grh.dgid) == 0);
+		ah = ibv_create_ah(pd, &to);
+		CHECK(ah);
+		wr.wr.ud.ah = ah;
+		wr.wr.ud.remote_qpn = 0xabcdef;
+		wr.wr.ud.remote_qkey = 1;
+		CHECK(ibv_post_send(qp, &wr, &bad) == 0 && polled(cq) == IBV_WC_SUCCESS);
+		CHECK(ibv_destroy_ah(ah) == 0 && ibv_destroy_ah(ah) == EINVAL);
+		CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL && bad == &wr);
+	}
+	CHECK(ibv_close_device(context) == 0);
+}
+
 /* More objects, made and ended in turn, than rest at a time. */
 static void many(void)
 {
@@ -155,6 +247,7 @@ int main(void)
 	ended_objects();
 	closed_device();
 	wrong_arguments();
+	wrong_work();
 	many();
 	puts("well");
 	return 0;

@@ -10,6 +10,7 @@ mod common;
 mod preloaded;
 
 mod confined;
+mod crates;
 mod list;
 mod page;
 mod pair;

@@ -15,6 +15,11 @@ use std::time::{Duration, Instant};
 /// Both sides of a run have ended by then. They take less than a second on a machine that does nothing
 /// else; a busy one lets each side wait for the other at every message.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// perftest measures the processor's frequency before it reports, and gives up where that scatters, as it
+/// does on a machine that is busy. That is no matter of the device.
+const SCATTERED: &str = "Can't produce a report";
+/// Runs that may end so.
+const TRIES: usize = 5;
 /// What a run may take of them.
 const HUGE_PAGES: u64 = 32;
 
@@ -89,7 +94,7 @@ impl Side {
             if tables.iter().any(|table| is_listening(table, port)) {
                 return true;
             }
-            if fs::metadata(format!("/proc/{}/exe", self.pid)).is_err() {
+            if fs::metadata(format!("/proc/{}", self.pid)).is_err() {
                 return false;
             }
             thread::sleep(Duration::from_millis(2));
@@ -121,7 +126,7 @@ impl Ended {
         self.status.success()
     }
 
-    fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let Self { status, stdout, stderr } = self;
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("status {code}"),
@@ -147,9 +152,26 @@ pub fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port()
 }
 
+/// Runs a program in two processes; what went wrong, if something did.
+pub fn run(
+    side: &dyn Fn(&[&str]) -> Command,
+    host: &str,
+    program: &Program,
+    run: &Run,
+) -> Result<(), String> {
+    let mut result = run_once(side, host, program, run);
+    for _ in 1..TRIES {
+        match &result {
+            Err(words) if words.contains(SCATTERED) => result = run_once(side, host, program, run),
+            _ => break,
+        }
+    }
+    result
+}
+
 /// Starts the server, then the client, each by what makes a command of a program and its arguments; what
 /// went wrong, if something did.
-pub fn run(
+fn run_once(
     side: &dyn Fn(&[&str]) -> Command,
     host: &str,
     program: &Program,
@@ -193,20 +215,22 @@ fn judge(
             return Err(format!("server: {}\nclient: {}", said(server), said(client)));
         }
     };
+    let [server, client] = &both;
+    // Servers of perftest may say nothing.
+    let measured = |side| if program.name.starts_with("ibv_") { side } else { client };
     let good = both.iter().all(|side| match run.expected {
-        Expected::Works => side.well() && has_done(program, run, side),
+        Expected::Works => side.well() && has_done(program, run, measured(side)),
         Expected::Declines(words) => {
             !side.well() && (side.stderr.contains(words) || side.stdout.contains(words))
         }
     });
-    let [server, client] = &both;
     good.then_some(()).ok_or_else(|| {
         let expected = run.expected;
         format!("expected: {expected:?}\nserver: {}\nclient: {}", server.words(), client.words())
     })
 }
 
-/// Whether it says that it has done what it was to do.
+/// Whether a side says that it has done what it was to do.
 fn has_done(program: &Program, run: &Run, side: &Ended) -> bool {
     let text = &side.stdout;
     if program.name == "ibv_xsrq_pingpong" {
@@ -226,7 +250,6 @@ fn has_done(program: &Program, run: &Run, side: &Ended) -> bool {
     };
     match arguments.contains(&"-a") {
         true => sizes.last() == Some(&most),
-        // The server of some measures nothing.
-        false => text.contains("#bytes") || sizes.len() == 1,
+        false => sizes.len() == 1,
     }
 }

@@ -34,3 +34,29 @@ fn without_a_device_it_ends() {
     assert!(stderr.contains("no device"), "{stderr}");
     assert!(succeeds(&mut mkey_run(&[program.path()])).ends_with(" cases\n"));
 }
+
+/// By shared memory: the server, and a client that finds it by 127.0.0.1.
+#[test]
+fn every_byte_arrives_in_another_process_too() {
+    let test = "every_byte_arrives_in_another_process_too";
+    let Some(program) = build(test, include_str!("../c/every_byte.c")) else { return };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let side = |role: &str| {
+        let mut command = mkey_run(&["--only"]);
+        command.arg(program.path()).args([role, &port.to_string()]);
+        command
+    };
+    // Each waits for the other, and for nothing without end.
+    let server = side("listen")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let client = crate::ended(&mut side("127.0.0.1"));
+    let server = server.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&server.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&server.stderr);
+    assert!(server.status.success() && client.0 == 0, "{words}\n{errors}\n{client:?}");
+    assert_eq!(words, client.1, "both have gone through the same cases");
+    assert!(words.ends_with(" cases\n"), "{words}");
+}

@@ -11,6 +11,7 @@ use crate::qp::{After, Qp, Todo};
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_core::engine::Executor;
+use mkey_wire::body::Body;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -74,6 +75,11 @@ impl Port {
     /// What of the link there is not although there was to be, in words.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.ways.troubles()
+    }
+
+    /// Whether it was not inherited by a forked child.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.born == generation()
     }
 
     /// Whether there is anything to drive.
@@ -169,7 +175,7 @@ impl Port {
     /// the program's.
     #[cold]
     pub(crate) fn drive(&self, core: &Core) {
-        if self.born != generation() {
+        if !self.is_of_this_process() {
             return;
         }
         if let Some(network) = self.ways.network() {
@@ -239,6 +245,14 @@ impl Touched {
             capture::show(capture, inbound);
         }
         let mut after = After::default();
+        if matches!(inbound.repr.body, Body::RcRequest(_))
+            && let Some((_, known)) = self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &qp))
+        {
+            // The peer has answered before it asked: so the program sees the end of what it sent before
+            // what comes in return.
+            let answered = known.take_sends();
+            qp.go_on(executor, answered, &mut after);
+        }
         let todo = qp.arrive(executor, inbound, &mut after);
         after.run();
         self.add(Some(qp), todo);

@@ -42,6 +42,9 @@ impl Qp {
             let peer = change.ah.map(|ah| (ah.gid, change.dest_qp_num.unwrap_or_default()));
             port.expect(&self.core, peer);
         }
+        if change.state == Some(QpState::Reset) {
+            self.last_replies();
+        }
         let mut after = After::default();
         let result = self.modify_locked(change, &mut after);
         after.run();
@@ -134,6 +137,7 @@ impl Qp {
 
     /// Ends the queue pair: what is queued is dropped, and nothing reaches it any more.
     pub(crate) fn destroy(&self) {
+        self.last_replies();
         forget_qp(self.core.options.gid, self.num);
         {
             let mut listening = lock(&self.listening);

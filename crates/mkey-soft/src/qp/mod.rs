@@ -42,6 +42,7 @@ use mkey_core::work::Completion;
 use packets::Listening;
 use requester::Sq;
 use responder::Rq;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 /// A queue pair.
@@ -64,6 +65,8 @@ pub(crate) struct Qp {
     gate: Gate,
     /// The responder, if the device has a link, from RTR to RESET.
     listening: Mutex<Option<Box<Listening>>>,
+    /// The program may see already what the responder has not answered yet.
+    owes: AtomicBool,
     sq: Mutex<Sq>,
     rq: Mutex<Rq>,
     me: Weak<Qp>,
@@ -173,6 +176,7 @@ impl Qp {
             },
             gate: Gate::new(),
             listening: Mutex::default(),
+            owes: AtomicBool::new(false),
             sq: Mutex::new(Sq::new(&send_cq)),
             rq: Mutex::new(Rq::new(recv_depth, init.max_recv_sge)),
             core,

@@ -3,7 +3,8 @@
 use super::flight::Route;
 use super::responder::Undone;
 use super::{After, Connection, Qp};
-use crate::link::{Inbound, Unsent};
+use crate::core::with_executor;
+use crate::link::{Inbound, Port, Unsent};
 use crate::memory::{self, Missed, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode as Code, Part, Request};
 use crate::protocol::{Admit, Answered, Reply, Responder};
@@ -21,6 +22,7 @@ use mkey_wire::syndrome::{NakCode, Syndrome};
 use mkey_wire::timer::RnrTimer;
 use mkey_wire::u24::{Psn, Qpn};
 use mkey_wire::{bth, reth};
+use std::sync::atomic::Ordering;
 
 /// What a queue pair has to do after packets have come for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,11 @@ impl Todo {
     pub(crate) const ALL: Self = Self { replies: true, sends: true };
     const REPLY: Self = Self { replies: true, sends: false };
     pub(super) const SEND: Self = Self { replies: false, sends: true };
+
+    /// Takes out what there is to do for the send queue.
+    pub(crate) fn take_sends(&mut self) -> Self {
+        Self { replies: false, sends: std::mem::take(&mut self.sends) }
+    }
 
     /// Both.
     pub(crate) fn and(self, other: Self) -> Self {
@@ -128,10 +135,28 @@ impl Qp {
             && let Some(listening) = &mut *lock(&self.listening)
         {
             self.reply(listening, executor, after);
+            self.owes.store(false, Ordering::Relaxed);
         }
         if todo.sends {
             let now = self.core.timers.now();
             self.resume(&mut lock(&self.sq), executor, now, after);
+        }
+    }
+
+    /// Whether something that the program may have seen is not answered yet.
+    #[inline(always)]
+    pub(super) fn owes(&self) -> bool {
+        // Relaxed: what made the program see it, a completion, was stored after this.
+        self.owes.load(Ordering::Relaxed)
+    }
+
+    /// Says what is owed to the peer still: the program may have seen what came, and end the queue pair,
+    /// before whoever took it in has answered.
+    pub(super) fn last_replies(&self) {
+        if self.core.port.as_ref().is_some_and(Port::is_of_this_process) {
+            let mut after = After::default();
+            with_executor(|executor| self.go_on(executor, Todo::REPLY, &mut after));
+            after.run();
         }
     }
 
@@ -166,6 +191,9 @@ impl Qp {
         let (through, mtu) =
             (self.gate.connection(view.epoch()), inbound.mtu.unwrap_or(listening.mtu));
         let length = inbound.payload.len() as u64;
+        if self.kind == QpKind::Rc {
+            self.owes.store(true, Ordering::Relaxed);
+        }
         let answered = match listening.machine.admit(fields.psn, request, length, mtu) {
             Admit::Nothing => return Todo::REPLY,
             _ if self.enter(srq).is_none() => answered(self.no_such_queue(after)),

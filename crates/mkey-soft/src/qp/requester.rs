@@ -84,6 +84,10 @@ impl Qp {
     #[inline]
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
         self.core.pump();
+        // A peer hears the answer to what it has asked before what the program does about it.
+        if self.owes() {
+            self.last_replies();
+        }
         let mut after = After::default();
         let mut failed = None;
         with_executor(|executor| {

@@ -22,6 +22,8 @@ pub const TESTS: &[(&str, Test)] = &[
     ("r_ord_07_nobody_there", nobody_there),
     ("a_stopped_process_is_not_waited_for_longer_than_agreed", a_stopped_process),
     ("packets_of_a_former_connection_are_not_heard", a_former_connection),
+    ("what_a_program_has_seen_is_answered_though_it_ends_at_once", an_end_at_once),
+    ("a_message_is_answered_before_what_the_program_sends_back", an_echo),
     ("many_processes_at_once", many_processes),
     ("who_waits_for_an_event_is_woken", events),
     ("idle_costs_nothing", idle),
@@ -217,6 +219,35 @@ fn a_former_connection(setting: &Setting) {
         servant.tell("reset");
         servant.connect(&mut end);
     }
+}
+
+/// The thread may have shown the completion and not answered yet when the program ends the connection.
+fn an_end_at_once(setting: &Setting) {
+    let (mut end, mut servant) = Servant::connected(setting, "rc");
+    for round in 0..4000 {
+        servant.tell("receive 1 0 10");
+        servant.say("last");
+        let done = end.run(SendOp::Send, &[end.memory.sge(0, 10)]);
+        assert_eq!(done.status, WcStatus::Success, "round {round}");
+        assert_eq!(servant.answer(), "1 Success 10 None");
+        end.reset();
+        servant.connect(&mut end);
+    }
+}
+
+/// Programs with a send queue of one entry count on it: the end of a send is there when its echo is.
+fn an_echo(setting: &Setting) {
+    let (end, mut servant) = Servant::connected(setting, "rc");
+    let rounds = 2000;
+    assert_eq!(servant.tell(&format!("echo {rounds}")), "ready");
+    for round in 0..rounds {
+        end.receive(2, 100, 10);
+        end.post(1, SendOp::Send, &[end.memory.sge(0, 10)]);
+        let came = [end.next(), end.next()].map(|done| (done.wr_id, done.status));
+        let expected = [(1, WcStatus::Success), (2, WcStatus::Success)];
+        assert_eq!(came, expected, "round {round}: the send's end, then its echo");
+    }
+    assert_eq!(servant.answer(), "echoed");
 }
 
 fn many_processes(setting: &Setting) {

@@ -55,6 +55,21 @@ pub fn serve() -> ExitCode {
                 "posted".to_owned()
             }
             "next" => in_words(&end.next()),
+            "last" => {
+                let done = end.next();
+                end.reset();
+                in_words(&done)
+            }
+            "echo" => {
+                end.receive(1, 0, 10);
+                println!("ready");
+                for _ in 0..word(0) {
+                    while end.next().wr_id != 1 {}
+                    end.receive(1, 0, 10);
+                    end.post(2, SendOp::Send, &[end.memory.sge(0, 10)]);
+                }
+                "echoed".to_owned()
+            }
             "poll" => end.poll().map_or("nothing".to_owned(), |done| in_words(&done)),
             "fill" => {
                 end.fill(word(0) as usize, word(1) as usize, word(2));
