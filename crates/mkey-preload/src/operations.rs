@@ -156,10 +156,12 @@ operations! {
         access: c_uint
     ) -> *mut ibv_mr as Verb<*mut ibv_mr>
         = dm::reg(&ours::<Pd, _>(pd)?, &ours::<Dm, _>(dm)?, offset, length, access);
+    // Also of the parent's device in a forked child, as rdma-core's tests do: what is made is the child's,
+    // in its own copy of the device, and it can do no more with it than free it.
     fn alloc_dm(
         context: *mut ibv_context,
         attr: *mut ibv_alloc_dm_attr
-    ) -> *mut ibv_dm as Verb<*mut ibv_dm> = dm::alloc(&*opened(context)?, given(attr)?);
+    ) -> *mut ibv_dm as Verb<*mut ibv_dm> = dm::alloc(&*looked_at(context)?, given(attr)?);
     fn free_dm(dm: *mut ibv_dm) -> c_int as Verb<()> = end::<Dm, _>(dm, dm::free);
     fn alloc_parent_domain(
         context: *mut ibv_context,

@@ -51,6 +51,7 @@ static void child(struct ibv_pd *pd, struct ibv_mr *mr, struct ibv_qp *qp)
 	static char memory[4096];
 	struct ibv_alloc_dm_attr dm = { .length = 64 };
 	struct ibv_device_attr attr;
+	struct ibv_dm *made;
 	struct ibv_mr *own_mr = ibv_reg_mr(own_pd, memory, sizeof memory,
 					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_qp *one = make_qp(own_pd, cq), *two = make_qp(own_pd, cq);
@@ -66,7 +67,10 @@ static void child(struct ibv_pd *pd, struct ibv_mr *mr, struct ibv_qp *qp)
 	CHECK(write_to(qp, mr, 8, (uintptr_t)mr->addr, mr->rkey) != 0);
 	CHECK(ibv_reg_mr(pd, memory, 64, 0) == NULL && errno == EPERM);
 	CHECK(ibv_alloc_mw(pd, IBV_MW_TYPE_1) == NULL && errno == EPERM);
-	CHECK(ibv_alloc_dm(context, &dm) == NULL && errno == EPERM);
+	/* Device memory is each process's own. */
+	made = ibv_alloc_dm(context, &dm);
+	CHECK(made && ibv_free_dm(made) == 0);
+	CHECK(ibv_reg_dm_mr(pd, made, 0, 64, IBV_ACCESS_ZERO_BASED) == NULL && errno == EPERM);
 	CHECK(ibv_query_device(context, &attr) == 0);
 	/* A thread of the parent's was about to close it, or had closed it, or neither. */
 	if (fleeting)
