@@ -2,9 +2,10 @@
 //! itself behind it.
 //!
 //! rustc gives the linker a version script of its own, without versions. A second one adds the
-//! versions, to which the symbols of `src/exports.rs` belong by their own names. Only lld takes two;
+//! versions, to which the symbols of `src/symbols.rs` belong by their own names. Only lld takes two;
 //! it is rustc's linker on x86-64, and asked for elsewhere.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -23,9 +24,19 @@ const VERSIONS: &[&str] = &[
     "IBVERBS_1.12",
     "IBVERBS_1.13",
     "IBVERBS_1.14",
+    "IBVERBS_1.15",
+    "IBVERBS_1.16",
+    "IBVERBS_1.17",
+    "IBVERBS_1.18",
 ];
-/// Of no order with the others.
-const PRIVATE: &str = "IBVERBS_PRIVATE_34";
+/// The first and the last version of what libibverbs has for its own programs only. Each of its releases
+/// that changes any of that has another number, and programs of all of them may come.
+const PRIVATE: RangeInclusive<u32> = 14..=80;
+/// The default one, which `src/symbols.rs` names.
+const DEFAULT: u32 = 34;
+/// Names that came after the bindings. Which of these versions each has depends on the release.
+const NEWER: &[&str] = &["ibv_dm_export_dmabuf_fd", "ibv_query_port_speed", "ibv_reg_mr_ex"];
+const NEWER_IN: &[&str] = &["IBVERBS_1.16", "IBVERBS_1.17", "IBVERBS_1.18"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -41,7 +52,25 @@ fn main() {
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         println!("cargo::rustc-link-arg-cdylib=-fuse-ld=lld");
     }
+    for name in NEWER {
+        further_versions(&folder, name, NEWER_IN.iter().map(|&version| version.to_owned()));
+    }
+    let others = PRIVATE.filter(|&number| number != DEFAULT);
+    further_versions(&folder, "ibv_query_gid_type", others.map(private));
     need_libibverbs(&folder);
+}
+
+fn private(number: u32) -> String {
+    format!("IBVERBS_PRIVATE_{number}")
+}
+
+/// Writes the directives by which a function is found under more than one version of its name.
+fn further_versions(folder: &Path, name: &str, versions: impl Iterator<Item = String>) {
+    let lines = versions.map(|version| format!(".symver mkey_{name}, {name}@{version}\n"));
+    let file = folder.join(format!("{name}.s"));
+    if let Err(error) = fs::write(&file, lines.collect::<String>()) {
+        panic!("{}: {error}", file.display());
+    }
 }
 
 fn script_text() -> String {
@@ -51,7 +80,9 @@ fn script_text() -> String {
         text.push_str(&format!("{version} {{ }} {before};\n"));
         before = version;
     }
-    text.push_str(&format!("{PRIVATE} {{ }};\n"));
+    for number in PRIVATE {
+        text.push_str(&format!("{} {{ }};\n", private(number)));
+    }
     text
 }
 

@@ -163,6 +163,12 @@ pub(crate) fn port(open: &Open, port: u8) -> Verb<ibv_port_attr> {
     })
 }
 
+/// `ibv_query_port_speed`: in units of 100 Mb/s, as the width and the speed of [`port`] say.
+pub(crate) fn speed(open: &Open, number: u32) -> Verb<u64> {
+    port(open, u8::try_from(number).map_err(|_| EINVAL)?)?;
+    Ok(1000)
+}
+
 /// `ibv_query_rt_values_ex`: the clock that completions are stamped by.
 pub(crate) fn real_time(open: &Open, values: &mut ibv_values_ex) -> Verb<()> {
     if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {

@@ -16,6 +16,8 @@ impl From<mkey_core::error::Error> for Errno {
 
 pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
 pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
+/// What a forked child meets that uses an object of its parent's.
+pub(crate) const NOT_HERE: Errno = Errno(libc::EPERM);
 
 /// What a verb of ours comes to.
 pub(crate) type Verb<T> = Result<T, Errno>;

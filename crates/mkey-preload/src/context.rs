@@ -4,6 +4,7 @@ use crate::boundary::{Errno, Verb};
 use crate::channel::Channel;
 use crate::cq::Cq;
 use crate::devices::Listed;
+use crate::file::status;
 use crate::objects::Object;
 use crate::operations;
 use crate::qp::Qp;
@@ -21,7 +22,7 @@ use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread::available_parallelism;
 
 /// A context, never freed: see [`crate::objects`].
@@ -46,7 +47,7 @@ pub(crate) struct Open {
     pub(crate) listed: &'static Listed,
     pub(crate) device: Arc<SoftDevice>,
     pub(crate) events: Arc<CountFd>,
-    context: &'static Context,
+    pub(crate) context: &'static Context,
     /// What the program may pass around as the kernel's descriptor.
     _command: File,
     /// What events are about, and what is to be ended with the device.
@@ -90,6 +91,15 @@ impl Context {
 
     pub(crate) fn open(&self) -> Option<Arc<Open>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same without waiting; `None` where that can not be told.
+    pub(crate) fn open_unless_locked(&self) -> Option<Option<Arc<Open>>> {
+        match self.open.try_read() {
+            Ok(open) => Some(open.clone()),
+            Err(TryLockError::Poisoned(open)) => Some(open.into_inner().clone()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// What C calls the context.
@@ -204,13 +214,7 @@ impl Open {
 
 /// Whether a descriptor is what programs are shown as the kernel's.
 pub(crate) fn is_command(fd: std::ffi::c_int) -> bool {
-    let mut shown = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: it writes the structure, or fails.
-    let shown = unsafe {
-        if libc::fstat(fd, shown.as_mut_ptr()) != 0 {
-            return false;
-        }
-        shown.assume_init()
-    };
-    shown.st_mode & libc::S_IFMT == libc::S_IFCHR && shown.st_rdev == libc::makedev(1, 3)
+    status(fd).is_some_and(|shown| {
+        shown.st_mode & libc::S_IFMT == libc::S_IFCHR && shown.st_rdev == libc::makedev(1, 3)
+    })
 }

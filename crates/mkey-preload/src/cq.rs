@@ -5,23 +5,25 @@ use crate::boundary::{EINVAL, EOPNOTSUPP, Verb, plain};
 use crate::channel::Channel;
 use crate::context::Open;
 use crate::cq_ex::{self, Polling};
-use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
+use crate::objects::{Found, Kind, Object, Spares, of};
 use crate::pd::Pd;
+use crate::structs;
 use mkey_core::data_plane::{CompletionQueue, DataPlane};
 use mkey_core::device::{CqHandle, Device};
 use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::Completion;
-use mkey_soft::SoftCq;
+use mkey_soft::{SoftCq, WeakCq};
 use mkey_sys::types::*;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// A completion queue; all are extended ones.
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
-    pub(crate) queue: SoftCq,
+    queue: WeakCq,
     pub(crate) completion_events: Acks,
     pub(crate) async_events: Acks,
     /// Polling entry by entry.
@@ -36,6 +38,14 @@ unsafe impl Kind for Cq {
 
     fn spares() -> &'static Spares<Self> {
         &CQS
+    }
+}
+
+impl Cq {
+    /// The queue, if its device is still there.
+    #[inline]
+    pub(crate) fn queue(&self) -> Verb<SoftCq> {
+        self.queue.upgrade().ok_or(EINVAL)
     }
 }
 
@@ -60,10 +70,7 @@ pub(crate) unsafe fn create(open: &Arc<Open>, init: &Init) -> Verb<*mut ibv_cq> 
     let channel = match init.channel.is_null() {
         true => None,
         // SAFETY: the caller's.
-        false => match unsafe { whose::<Channel, _>(init.channel) } {
-            Whose::Ours(channel) if Arc::ptr_eq(&channel.open, open) => Some(channel),
-            _ => return Err(EINVAL),
-        },
+        false => Some(unsafe { of::<Channel, _>(open, init.channel) }?),
     };
     let device = &open.device;
     let handle = device.create_cq(init.cqe, channel.as_ref().map(|channel| channel.handle))?;
@@ -80,7 +87,7 @@ pub(crate) unsafe fn create(open: &Arc<Open>, init: &Init) -> Verb<*mut ibv_cq> 
     cq_ex::fill(&mut base);
     let own = Cq {
         handle,
-        queue,
+        queue: queue.downgrade(),
         completion_events: Acks::default(),
         async_events: Acks::default(),
         polling: Polling::default(),
@@ -88,8 +95,8 @@ pub(crate) unsafe fn create(open: &Arc<Open>, init: &Init) -> Verb<*mut ibv_cq> 
     let object = Object::new(open.number, base, own);
     open.queues().cqs.insert(handle, object);
     if let Some(channel) = channel {
-        // SAFETY: the channel is live; the field is for programs to look at.
-        unsafe { (*channel.object.base()).refcnt += 1 };
+        // SAFETY: channels are never freed.
+        unsafe { references(channel.object.base()) }.fetch_add(1, Ordering::Relaxed);
     }
     Ok(object.base().cast())
 }
@@ -100,8 +107,10 @@ pub(crate) unsafe fn create(open: &Arc<Open>, init: &Init) -> Verb<*mut ibv_cq> 
 /// What `init` points to is null or an object of libibverbs' kind.
 pub(crate) unsafe fn create_ex(
     open: &Arc<Open>,
-    init: &ibv_cq_init_attr_ex,
+    init: *const ibv_cq_init_attr_ex,
 ) -> Verb<*mut ibv_cq_ex> {
+    // SAFETY: the caller's.
+    let init = unsafe { structs::cq_init(init) }?;
     let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     if init.comp_mask & !known != 0 || init.wc_flags & !cq_ex::OFFERED != 0 {
         return Err(EOPNOTSUPP);
@@ -111,11 +120,9 @@ pub(crate) unsafe fn create_ex(
     {
         return Err(EOPNOTSUPP);
     }
-    if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0
+    if init.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
         // SAFETY: the caller's.
-        && !matches!(unsafe { whose::<Pd, _>(init.parent_domain) }, Whose::Ours(_))
-    {
-        return Err(EINVAL);
+        unsafe { of::<Pd, _>(open, init.parent_domain) }?;
     }
     let init = Init {
         cqe: init.cqe,
@@ -151,20 +158,40 @@ pub(crate) fn destroy(cq: &Found<Cq>) -> Verb<()> {
     cq.open.queues().cqs.remove(&cq.handle);
     cq.completion_events.wait();
     cq.async_events.wait();
-    // SAFETY: the object is live, and its channel outlives it.
+    // SAFETY: the object is live; what it was made with is a channel of ours, which are never freed.
     unsafe {
         let channel = (*cq.object.base()).channel;
         if !channel.is_null() {
-            (*channel).refcnt -= 1;
+            references(channel).fetch_sub(1, Ordering::Relaxed);
         }
     }
     cq.object.end();
     Ok(())
 }
 
+/// How many queues are on a channel: for programs to look at, and changed by all threads that make or
+/// destroy one.
+///
+/// # Safety
+/// The channel is one of ours.
+unsafe fn references<'a>(channel: *mut ibv_comp_channel) -> &'a AtomicI32 {
+    // SAFETY: the caller's; the field is aligned, lives as long as the channel, and is changed by
+    // nobody but here.
+    unsafe { AtomicI32::from_ptr(&raw mut (*channel).refcnt) }
+}
+
+/// `ibv_ack_cq_events`.
+pub(crate) fn acknowledge(cq: &Found<Cq>, count: u32) {
+    cq.completion_events.acknowledge(count);
+    // SAFETY: objects are never freed; the field is aligned, and is changed by nobody but here.
+    let completed =
+        unsafe { AtomicU32::from_ptr(&raw mut (*cq.object.base()).comp_events_completed) };
+    completed.fetch_add(count, Ordering::Relaxed);
+}
+
 /// `ibv_req_notify_cq`.
 pub(crate) fn notify(cq: &Object<Cq>, solicited_only: bool) -> Verb<()> {
-    Ok(cq.own().ok_or(EINVAL)?.queue.request_notify(solicited_only)?)
+    Ok(cq.own().ok_or(EINVAL)?.queue()?.request_notify(solicited_only)?)
 }
 
 /// Completions that are taken at a time.
@@ -176,12 +203,13 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_
         // SAFETY: the operation of a queue of ours is called with one of ours.
         let Some(own) = unsafe { Object::<Cq>::live(cq) }.and_then(Object::own) else { return -1 };
         let Ok(most) = usize::try_from(most) else { return -1 };
+        let Ok(queue) = own.queue() else { return -1 };
         let mut batch = [Completion::BLANK; BATCH];
         let mut count = 0usize;
         while count < most {
             let ask = (most - count).min(BATCH);
             let Some(places) = batch.get_mut(..ask) else { break };
-            let taken = match own.queue.poll(places) {
+            let taken = match queue.poll(places) {
                 Ok(taken) => taken,
                 // What was taken before counts.
                 Err(_) if count > 0 => break,

@@ -3,11 +3,11 @@
 use crate::boundary::{EINVAL, Verb, plain, verb};
 use crate::cq::{Cq, extra, opcode, status};
 use crate::objects::Object;
+use crate::turn::Turn;
 use mkey_core::work::Completion;
 use mkey_sys::types::*;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What completions are told with times for.
@@ -19,29 +19,18 @@ pub(crate) const OFFERED: u64 = IBV_WC_STANDARD_FLAGS | STAMPS;
 /// The completion in hand. From `start_poll` to `end_poll` the queue is one thread's.
 #[derive(Debug)]
 pub(crate) struct Polling {
-    busy: AtomicBool,
+    turn: Turn,
     current: UnsafeCell<(Completion, Duration)>,
 }
 
-// SAFETY: `current` is touched only by the thread that has set `busy`, from `start_poll` on.
+// SAFETY: `current` is touched only in a turn, by the thread whose turn it is: the verbs ask that from
+// `start_poll` to the end one thread polls, and who has not begun touches nothing.
 unsafe impl Sync for Polling {}
 
 impl Default for Polling {
     fn default() -> Self {
         let current = UnsafeCell::new((Completion::BLANK, Duration::ZERO));
-        Self { busy: AtomicBool::new(false), current }
-    }
-}
-
-impl Polling {
-    fn lock(&self) {
-        while self.busy.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-    }
-
-    fn unlock(&self) {
-        self.busy.store(false, Ordering::Release);
+        Self { turn: Turn::default(), current }
     }
 }
 
@@ -70,7 +59,7 @@ pub(crate) fn fill(base: &mut ibv_cq_ex) {
 
 /// The next completion into the program's hand; ENOENT if there is none.
 fn advance(cq: *mut ibv_cq_ex, own: &Cq) -> Verb<()> {
-    let taken = own.queue.poll_stamped()?;
+    let taken = own.queue()?.poll_stamped()?;
     let (completion, when) = taken.ok_or(crate::boundary::Errno(libc::ENOENT))?;
     // SAFETY: the queue is this thread's now; the program reads the fields on this thread.
     unsafe {
@@ -88,16 +77,17 @@ unsafe extern "C" fn start(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c
         if attr.is_some_and(|attr| attr.comp_mask != 0) {
             return Err(EINVAL);
         }
-        own.polling.lock();
+        own.polling.turn.begin();
         // If there is nothing, nobody calls `end_poll`.
-        advance(cq, own).inspect_err(|_| own.polling.unlock())
+        advance(cq, own).inspect_err(|_| own.polling.turn.end())
     })
 }
 
 unsafe extern "C" fn next(cq: *mut ibv_cq_ex) -> c_int {
     verb(|| -> Verb<()> {
         // SAFETY: as above.
-        advance(cq, unsafe { find(cq) }.ok_or(EINVAL)?)
+        let own = unsafe { find(cq) }.filter(|own| own.polling.turn.is_taken()).ok_or(EINVAL)?;
+        advance(cq, own)
     })
 }
 
@@ -105,7 +95,7 @@ unsafe extern "C" fn end(cq: *mut ibv_cq_ex) {
     plain((), || {
         // SAFETY: as above.
         if let Some(own) = unsafe { find(cq) } {
-            own.polling.unlock();
+            own.polling.turn.end();
         }
     });
 }
@@ -118,8 +108,8 @@ unsafe fn find(cq: *mut ibv_cq_ex) -> Option<&'static Cq> {
 /// The completion in hand.
 unsafe fn current(cq: *mut ibv_cq_ex) -> (Completion, Duration) {
     // SAFETY: the operation of a queue of ours is called with one of ours, by the thread that polls.
-    match unsafe { find(cq) } {
-        // SAFETY: as above.
+    match unsafe { find(cq) }.filter(|own| own.polling.turn.is_taken()) {
+        // SAFETY: as above, and it has begun.
         Some(own) => unsafe { *own.polling.current.get() },
         None => (Completion::BLANK, Duration::ZERO),
     }

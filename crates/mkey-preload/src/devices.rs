@@ -14,6 +14,8 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub(crate) struct Listed {
     base: ibv_device,
+    /// Drivers look behind the device, where theirs have operations, to see whether it is one of theirs.
+    _of_no_driver: [usize; 32],
     pub(crate) text: String,
     /// In host order.
     pub(crate) guid: u64,
@@ -56,7 +58,7 @@ impl Listed {
         // There is no such folder, and the programs that look for it do without.
         copy(&mut base.dev_path, &format!("/sys/class/infiniband_verbs/{name}"));
         copy(&mut base.ibdev_path, &format!("/sys/class/infiniband/{name}"));
-        Self { base, text: name, guid: guid(index, address) }
+        Self { base, _of_no_driver: [0; 32], text: name, guid: guid(index, address) }
     }
 
     pub(crate) fn base(&'static self) -> *mut ibv_device {
@@ -149,5 +151,22 @@ pub(crate) unsafe fn free(list: *mut *mut ibv_device) {
             real.ibv_free_device_list(real_list);
         }
         libc::free(start.cast());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// libibverbs' own structure of a device goes on with the driver's operations.
+    #[test]
+    fn a_device_is_no_driver_s() {
+        let listed = Box::leak(Box::new(Listed::new(0, settings().address)));
+        let behind = offset_of!(Listed, text) - size_of::<ibv_device>();
+        assert!(offset_of!(Listed, base) == 0 && behind >= 128, "{behind}");
+        let words = listed.base().wrapping_add(1).cast::<usize>();
+        // SAFETY: within the structure.
+        assert!((0..behind / 8).all(|index| unsafe { words.add(index).read() } == 0));
     }
 }

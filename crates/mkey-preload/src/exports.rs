@@ -1,16 +1,16 @@
 //! The functions of libibverbs that are ours: those that are given an object, or make one.
 //!
-//! Each looks whose the object is: of a real device, the real function is called. Names and versions
-//! are those of the real library; what is not here (names of numbers, rates, readers of files) is
-//! found there.
+//! Each looks whose the object is: of a real device, the real function is called. What is not here
+//! (names of numbers, rates, readers of files) is found in the real library.
 
 use crate::ah::{self, Ah};
 use crate::boundary::{
-    Answer, EINVAL, EOPNOTSUPP, Errno, OrMinusErrno, OrMinusOne, Verb, plain, set_errno, verb,
+    Answer, EINVAL, EOPNOTSUPP, Errno, NOT_HERE, OrMinusErrno, OrMinusOne, Verb, plain, set_errno,
+    verb,
 };
 use crate::channel::{self, Channel};
 use crate::cq::{self, Cq};
-use crate::devices;
+use crate::devices::{self, Listed};
 use crate::dm::Dm;
 use crate::mr::{self, Mr};
 use crate::objects::{Found, Whose, readable, whose, whose_context};
@@ -18,117 +18,10 @@ use crate::pd::{self, Pd};
 use crate::qp::{self, Qp};
 use crate::settings::settings;
 use crate::srq::{self, Srq};
+use crate::structs::{self, given, put};
 use crate::{attributes, context, gids, qp_state, real};
 use mkey_sys::types::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-
-/// Makes a function known under its name and version. rustc's own list of exported names knows no
-/// versions, so each has a place of its own from which a jump leads to the function.
-macro_rules! export {
-    ($($version:literal $name:ident;)*) => {
-        /// What is exported, with its version. Tests are programs, which export nothing.
-        #[cfg(test)]
-        const EXPORTS: &[(&str, &str, *const ())] =
-            &[$((stringify!($name), $version, $name as *const ()),)*];
-
-        $(
-            #[cfg(not(test))]
-            core::arch::global_asm!(
-                concat!(".pushsection .text.mkey_", stringify!($name), ", \"ax\", %progbits"),
-                ".balign 16",
-                concat!(".globl mkey_", stringify!($name)),
-                concat!(".type mkey_", stringify!($name), ", %function"),
-                concat!("mkey_", stringify!($name), ":"),
-                concat!($crate::exports::jump!(), " {function}"),
-                concat!(".size mkey_", stringify!($name), ", . - mkey_", stringify!($name)),
-                concat!(
-                    ".symver mkey_", stringify!($name), ", ",
-                    stringify!($name), "@@@", $version
-                ),
-                ".popsection",
-                function = sym $name,
-            );
-        )*
-    };
-}
-
-#[cfg(all(not(test), target_arch = "x86_64"))]
-macro_rules! jump {
-    () => {
-        "jmp"
-    };
-}
-#[cfg(all(not(test), not(target_arch = "x86_64")))]
-macro_rules! jump {
-    () => {
-        "b"
-    };
-}
-#[cfg(not(test))]
-pub(crate) use jump;
-
-export! {
-    "IBVERBS_1.0" ibv_create_comp_channel;
-    "IBVERBS_1.0" ibv_destroy_comp_channel;
-    "IBVERBS_1.1" ibv_ack_async_event;
-    "IBVERBS_1.1" ibv_ack_cq_events;
-    "IBVERBS_1.1" ibv_alloc_pd;
-    "IBVERBS_1.1" ibv_attach_mcast;
-    "IBVERBS_1.1" ibv_close_device;
-    "IBVERBS_1.1" ibv_create_ah;
-    "IBVERBS_1.1" ibv_create_ah_from_wc;
-    "IBVERBS_1.1" ibv_create_cq;
-    "IBVERBS_1.1" ibv_create_qp;
-    "IBVERBS_1.1" ibv_create_srq;
-    "IBVERBS_1.1" ibv_dealloc_pd;
-    "IBVERBS_1.1" ibv_dereg_mr;
-    "IBVERBS_1.1" ibv_destroy_ah;
-    "IBVERBS_1.1" ibv_destroy_cq;
-    "IBVERBS_1.1" ibv_destroy_qp;
-    "IBVERBS_1.1" ibv_destroy_srq;
-    "IBVERBS_1.1" ibv_detach_mcast;
-    "IBVERBS_1.1" ibv_fork_init;
-    "IBVERBS_1.1" ibv_free_device_list;
-    "IBVERBS_1.1" ibv_get_async_event;
-    "IBVERBS_1.1" ibv_get_cq_event;
-    "IBVERBS_1.1" ibv_get_device_guid;
-    "IBVERBS_1.1" ibv_get_device_list;
-    "IBVERBS_1.1" ibv_get_device_name;
-    "IBVERBS_1.1" ibv_init_ah_from_wc;
-    "IBVERBS_1.1" ibv_modify_qp;
-    "IBVERBS_1.1" ibv_modify_srq;
-    "IBVERBS_1.1" ibv_open_device;
-    "IBVERBS_1.1" ibv_query_device;
-    "IBVERBS_1.1" ibv_query_gid;
-    "IBVERBS_1.1" ibv_query_pkey;
-    "IBVERBS_1.1" ibv_query_port;
-    "IBVERBS_1.1" ibv_query_qp;
-    "IBVERBS_1.1" ibv_query_srq;
-    "IBVERBS_1.1" ibv_reg_mr;
-    "IBVERBS_1.1" ibv_rereg_mr;
-    "IBVERBS_1.1" ibv_resize_cq;
-    "IBVERBS_1.1" ibv_resolve_eth_l2_from_gid;
-    "IBVERBS_1.5" ibv_get_pkey_index;
-    "IBVERBS_1.6" ibv_qp_to_qp_ex;
-    "IBVERBS_1.7" ibv_reg_mr_iova;
-    "IBVERBS_1.8" ibv_reg_mr_iova2;
-    "IBVERBS_1.9" ibv_get_device_index;
-    "IBVERBS_1.10" ibv_import_device;
-    "IBVERBS_1.10" ibv_import_mr;
-    "IBVERBS_1.10" ibv_import_pd;
-    "IBVERBS_1.10" ibv_query_ece;
-    "IBVERBS_1.10" ibv_set_ece;
-    "IBVERBS_1.10" ibv_unimport_mr;
-    "IBVERBS_1.10" ibv_unimport_pd;
-    "IBVERBS_1.11" _ibv_query_gid_ex;
-    "IBVERBS_1.11" _ibv_query_gid_table;
-    "IBVERBS_1.12" ibv_reg_dmabuf_mr;
-    "IBVERBS_1.13" ibv_import_dm;
-    "IBVERBS_1.13" ibv_is_fork_initialized;
-    "IBVERBS_1.13" ibv_unimport_dm;
-    "IBVERBS_1.14" ibv_query_qp_data_in_order;
-    "IBVERBS_PRIVATE_34" ibv_query_gid_type;
-}
 
 /// Calls the real function of this name: `required` of every libibverbs, `optional` of newer ones.
 macro_rules! real {
@@ -159,7 +52,7 @@ macro_rules! functions {
         #[allow(unused_unsafe, reason = "not all bodies need it")]
         pub(crate) unsafe extern "C" fn $name($first: $first_ty $(, $arg: $ty)*) -> $ret {
             // SAFETY: the caller's.
-            let whose = unsafe { $whose($first) };
+            let whose = sure(|| unsafe { $whose($first) });
             if let Whose::Real = whose {
                 return real!($answer, $need $name($first $(, $arg)*));
             }
@@ -174,23 +67,14 @@ macro_rules! functions {
     )*};
 }
 
-/// What a forked child meets that uses an object of its parent's.
-const NOT_HERE: Errno = Errno(libc::EPERM);
-
-/// A structure of the program's.
-unsafe fn given<'a, T>(place: *const T) -> Verb<&'a T> {
-    // SAFETY: the caller's.
-    unsafe { place.as_ref() }.ok_or(EINVAL)
+/// Looks whose an object is. A panic, which would be a mistake of ours, makes it nobody's.
+fn sure<T>(look: impl FnOnce() -> Whose<T>) -> Whose<T> {
+    plain(Whose::Nobodys(Errno(libc::EIO)), look)
 }
 
-/// A place of the program's to write to.
-unsafe fn put<T>(place: *mut T, value: T) -> Verb<()> {
-    if place.is_null() {
-        return Err(EINVAL);
-    }
-    // SAFETY: the caller's.
-    unsafe { place.write(value) };
-    Ok(())
+/// The device, if it is one of ours.
+fn listed(device: *const ibv_device) -> Option<&'static Listed> {
+    plain(None, || devices::find(device))
 }
 
 functions! {
@@ -354,13 +238,13 @@ functions! {
         pd: *mut ibv_pd,
         init: *mut ibv_qp_init_attr,
     ) -> *mut ibv_qp as Verb<*mut ibv_qp>
-        = whose::<Pd, _>, Err(NOT_HERE), |pd| qp::create(&pd, init.as_mut().ok_or(EINVAL)?);
+        = whose::<Pd, _>, Err(NOT_HERE), |pd| qp::create(&pd, given(init)?);
     required fn ibv_modify_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
         mask: c_int,
     ) -> c_int as Verb<()>
-        = whose::<Qp, _>, Err(NOT_HERE), |qp| qp_state::modify(&qp, given(attr)?, mask);
+        = whose::<Qp, _>, Err(NOT_HERE), |qp| qp_state::modify(&qp, &structs::qp_attr(attr)?, mask);
     required fn ibv_query_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
@@ -368,7 +252,7 @@ functions! {
         init: *mut ibv_qp_init_attr,
     ) -> c_int as Verb<()> = whose::<Qp, _>, Err(NOT_HERE), |qp| {
         let (known, made) = qp_state::query(&qp)?;
-        put(attr, known)?;
+        structs::put_qp_attr(attr, &known)?;
         put(init, made)
     };
     required fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int as Verb<()>
@@ -443,17 +327,17 @@ functions! {
         = whose::<Dm, _>, Ok(()), |_dm| Ok(());
 }
 
-unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     verb::<_, Verb<_>>(|| devices::list(count))
 }
 
-unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the caller's: lists come from the function above.
     plain((), || unsafe { devices::free(list) });
 }
 
-unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    match devices::find(device) {
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    match listed(device) {
         Some(ours) => ours.name(),
         None => match real::verbs() {
             // SAFETY: the caller's.
@@ -463,52 +347,57 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_ch
     }
 }
 
-unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> be64 {
-    match devices::find(device) {
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> be64 {
+    match listed(device) {
         Some(ours) => ours.guid.to_be(),
         // SAFETY: the caller's.
         None => real::verbs().map_or(0, |real| unsafe { real.ibv_get_device_guid(device) }),
     }
 }
 
-unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    match devices::find(device) {
+pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    match listed(device) {
         // That of the kernel's numbering, in which ours have none.
         Some(_) => -1,
         None => real!(Verb<OrMinusOne>, optional ibv_get_device_index(device)),
     }
 }
 
-unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    match devices::find(device) {
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    match listed(device) {
         Some(ours) => verb::<_, Verb<_>>(|| context::open(ours)),
         None => real!(Verb<*mut ibv_context>, required ibv_open_device(device)),
     }
 }
 
-unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
-    match context::is_command(fd) {
+pub(crate) unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
+    match plain(false, || context::is_command(fd)) {
         true => <Verb<_> as Answer<_>>::failed(EOPNOTSUPP),
         false => real!(Verb<*mut ibv_context>, optional ibv_import_device(fd)),
     }
 }
 
-unsafe extern "C" fn ibv_fork_init() -> c_int {
-    match settings().only {
+/// Whether real devices are hidden.
+fn only() -> bool {
+    plain(false, || settings().only)
+}
+
+pub(crate) unsafe extern "C" fn ibv_fork_init() -> c_int {
+    match only() {
         true => 0,
         false => real!(Verb<()>, required ibv_fork_init()),
     }
 }
 
-unsafe extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
+pub(crate) unsafe extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
     match real::verbs().map(|real| real.ibv_is_fork_initialized()) {
         // SAFETY: it takes nothing.
-        Some(Ok(function)) if !settings().only => unsafe { function() },
+        Some(Ok(function)) if !only() => unsafe { function() },
         _ => IBV_FORK_UNNEEDED,
     }
 }
 
-unsafe extern "C" fn ibv_rereg_mr(
+pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
     pd: *mut ibv_pd,
@@ -517,7 +406,7 @@ unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     // SAFETY: the caller's.
-    let whose = unsafe { whose::<Mr, _>(mr) };
+    let whose = sure(|| unsafe { whose::<Mr, _>(mr) });
     if let Whose::Real = whose {
         return real!(Verb<OrMinusOne>, required ibv_rereg_mr(mr, flags, pd, addr, length, access));
     }
@@ -538,17 +427,10 @@ unsafe extern "C" fn ibv_rereg_mr(
     })
 }
 
-unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     // SAFETY: the caller's.
-    match unsafe { whose::<Cq, _>(cq) } {
-        Whose::Ours(cq) => plain((), || {
-            cq.completion_events.acknowledge(count);
-            // SAFETY: the object is live; the field is for programs to look at.
-            unsafe {
-                let base = cq.object.base();
-                (*base).comp_events_completed = (*base).comp_events_completed.wrapping_add(count);
-            }
-        }),
+    match sure(|| unsafe { whose::<Cq, _>(cq) }) {
+        Whose::Ours(cq) => plain((), || cq::acknowledge(&cq, count)),
         Whose::Real => {
             if let Some(real) = real::verbs() {
                 // SAFETY: the caller's.
@@ -559,7 +441,7 @@ unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     }
 }
 
-unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: the caller's: an event as it was given.
     let real = plain(false, || unsafe {
         let Some(event) = event.as_ref() else { return false };
@@ -603,14 +485,14 @@ unsafe fn acknowledge<K: crate::objects::Kind>(
     false
 }
 
-unsafe extern "C" fn ibv_query_gid_type(
+pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port: u8,
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
     // SAFETY: the caller's.
-    match unsafe { readable(context) } {
+    match sure(|| unsafe { readable(context) }) {
         Whose::Real => match real::query_gid_type() {
             // SAFETY: the caller's.
             Some(function) => unsafe { function(context, port, index, kind) },
@@ -629,15 +511,6 @@ unsafe extern "C" fn ibv_query_gid_type(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn each_name_is_exported_once_and_for_a_function_of_its_own() {
-        let names: BTreeSet<_> = EXPORTS.iter().map(|(name, ..)| name).collect();
-        let functions: BTreeSet<_> = EXPORTS.iter().map(|(.., function)| function).collect();
-        assert_eq!((names.len(), functions.len()), (EXPORTS.len(), EXPORTS.len()));
-        assert!(EXPORTS.iter().all(|(_, version, _)| version.starts_with("IBVERBS_")));
-    }
 
     /// The functions themselves, as C calls them.
     #[test]

@@ -28,8 +28,3 @@ pub(crate) fn inherited(opening: u32) -> bool {
 extern "C" fn in_child() {
     INHERITED.store(OPENINGS.load(Ordering::Relaxed), Ordering::Relaxed);
 }
-
-/// Whether this process has opened a device itself.
-pub(crate) fn opened_here() -> bool {
-    OPENINGS.load(Ordering::Relaxed) > INHERITED.load(Ordering::Relaxed)
-}

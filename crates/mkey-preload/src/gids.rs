@@ -45,11 +45,11 @@ pub(crate) fn query(open: &Open, port: u8, index: c_int) -> Verb<ibv_gid> {
     Ok(ibv_gid { raw: checked(open, u32::from(port), index)?.0 })
 }
 
-/// `ibv_query_gid_type`, whose numbers are those of the kernel's files: 1 is RoCEv2.
+/// `ibv_query_gid_type`, whose numbers are those of the kernel's files: 1 is RoCEv2, 0 all else, and
+/// what an empty place has.
 pub(crate) fn query_type(open: &Open, port: u8, index: u32) -> Verb<u32> {
-    const ROCE_V2: u32 = 1;
-    checked(open, u32::from(port), index)?;
-    Ok(ROCE_V2)
+    let gid = checked(open, u32::from(port), index)?;
+    Ok(u32::from(gid != Gid::default()))
 }
 
 fn entry(gid: Gid, index: u32) -> ibv_gid_entry {

@@ -5,11 +5,12 @@
 //! real ones in the list; what belongs to a real one is handed on to the real library, which is loaded
 //! behind this one.
 //!
-//! * `exports` has the functions, `operations` those behind inline functions, `dlopen` the way in for
-//!   programs that load libibverbs by themselves.
+//! * `exports` has the functions, `symbols` their names and versions, `operations` what is behind inline
+//!   functions, `dlopen` the way in for programs that load libibverbs by themselves.
 //! * `objects` tells whose an object is, and survives programs that use what they have destroyed.
 //! * `devices`, `context`, then a file to each kind of object.
-//! * `boundary`: errno, and that no panic goes beyond it. `fork`: children. `report`: findings.
+//! * `structs`: the program's structures, of whatever headers. `boundary`: errno, and that no panic goes
+//!   beyond it. `fork`: children. `report`: findings.
 //!
 //! Nothing happens before a device is asked for: the library is loaded into every program that the one
 //! meant starts.
@@ -31,9 +32,11 @@ mod devices;
 mod dlopen;
 mod dm;
 mod exports;
+mod file;
 mod fork;
 mod gids;
 mod mr;
+mod newer;
 mod objects;
 mod operations;
 mod pd;
@@ -45,4 +48,7 @@ mod real;
 mod report;
 mod settings;
 mod srq;
+mod structs;
+mod symbols;
+mod turn;
 mod xrcd;

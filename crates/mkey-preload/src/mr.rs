@@ -1,7 +1,7 @@
-//! Memory regions and windows, and device memory.
+//! Memory regions and windows.
 
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb};
-use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
+use crate::objects::{Found, Kind, Object, Spares, of};
 use crate::pd::Pd;
 use crate::report::{self, Memory};
 use mkey_core::address::{HostAddr, IoAddr};
@@ -158,13 +158,9 @@ pub(crate) unsafe fn rereg(
     let mut domain = None;
     if flags & IBV_REREG_MR_CHANGE_PD != 0 {
         // SAFETY: the caller's.
-        match unsafe { whose::<Pd, _>(pd) } {
-            Whose::Ours(found) => {
-                change.pd = Some(found.handle);
-                domain = Some(found);
-            }
-            _ => return Err(input(EINVAL)),
-        }
+        let found = unsafe { of::<Pd, _>(&mr.open, pd) }.map_err(input)?;
+        change.pd = Some(found.handle);
+        domain = Some(found);
     }
     if flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
         if addr.is_null() || length == 0 {
@@ -176,12 +172,17 @@ pub(crate) unsafe fn rereg(
         let rights = rights(access as u32);
         change.rights = Some(rights.map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?);
     }
+    report::about_to_deregister(&mr.open);
     // SAFETY: as for `reg`.
     let changed = unsafe { mr.open.device.rereg_mr(mr.handle, &change) };
     let info = changed.map_err(|failed| {
         let code = match failed.state {
             ReregState::Unchanged => IBV_REREG_MR_ERR_INPUT,
-            ReregState::Lost | ReregState::Refused => IBV_REREG_MR_ERR_CMD,
+            ReregState::Refused => IBV_REREG_MR_ERR_CMD,
+            ReregState::Lost => {
+                report::deregistered(&mr.open, mr.handle);
+                IBV_REREG_MR_ERR_CMD
+            }
         };
         (failed.error.into(), code)
     })?;
@@ -196,14 +197,13 @@ pub(crate) unsafe fn rereg(
         if change.translation.is_some() {
             (*base).addr = addr;
             (*base).length = length;
-            let memory = change.rights.map_or(Memory::Pinned, Memory::of);
-            report::registered(&mr.open, mr.handle, addr as u64, length as u64, memory);
         }
     }
+    report::changed(&mr.open, mr.handle, &change);
     Ok(())
 }
 
-/// `ibv_advise_mr`.
+/// `ibv_advise_mr`. Lists of more than 1,024 entries are refused, as of work requests.
 pub(crate) fn advise(
     pd: &Found<Pd>,
     advice: ibv_advise_mr_advice,

@@ -1,12 +1,13 @@
 //! The objects that programs hold: structures of the verbs with what is ours behind them.
 //!
-//! Their memory is never given back, only used again for objects of the same kind, oldest first. So a
+//! They keep nothing of the device, which goes when it is closed. Their own memory is never given back,
+//! only used again for objects of the same kind, oldest first. So a
 //! program that goes on using what it has destroyed meets an errno and not a crash of ours.
 //!
 //! An object bears the number of the opening of the device that it belongs to. Closing the device
 //! takes that number away and thereby ends all of them at once; so does `fork` in the child.
 
-use crate::boundary::{EINVAL, Errno};
+use crate::boundary::{EINVAL, Errno, Verb};
 use crate::context::{Context, Open};
 use crate::{devices, fork};
 use mkey_sys::types::ibv_context;
@@ -125,6 +126,25 @@ impl<K: Kind> Object<K> {
         unsafe { (*self.own.get()).as_ref() }
     }
 
+    /// The object of this kind that belongs to this context and has not ended, if that is what the
+    /// pointer points to.
+    ///
+    /// # Safety
+    /// The pointer is null or points to an object of libibverbs' kind, ours or a real one.
+    #[inline]
+    pub(crate) unsafe fn beside<B>(
+        context: &'static Context,
+        base: *mut B,
+    ) -> Option<&'static Self> {
+        // SAFETY: all objects begin with the pointer to their context.
+        let own = unsafe { base.cast::<*mut ibv_context>().as_ref() }?;
+        if !ptr::eq(*own, context.base()) {
+            return None;
+        }
+        // SAFETY: it belongs to a context of ours, so it was made here.
+        unsafe { Self::live(base) }
+    }
+
     /// The object of this kind, if that is what the pointer points to and it has not ended.
     ///
     /// # Safety
@@ -190,6 +210,18 @@ pub(crate) unsafe fn whose<K: Kind, B>(base: *mut B) -> Whose<Found<K>> {
     }
 }
 
+/// An object of this very opening; EINVAL for whatever else it is.
+///
+/// # Safety
+/// As for [`whose`].
+pub(crate) unsafe fn of<K: Kind, B>(open: &Arc<Open>, base: *mut B) -> Verb<Found<K>> {
+    // SAFETY: the caller's.
+    match unsafe { whose::<K, B>(base) } {
+        Whose::Ours(found) if Arc::ptr_eq(&found.open, open) => Ok(found),
+        _ => Err(EINVAL),
+    }
+}
+
 /// The same of a context.
 ///
 /// # Safety
@@ -204,10 +236,12 @@ pub(crate) unsafe fn whose_context(context: *mut ibv_context) -> Whose<Arc<Open>
         return Whose::Real;
     }
     let context = Context::of(context);
-    if fork::inherited(context.opening()) {
+    let opening = context.opening();
+    if fork::inherited(opening) {
         return Whose::Parents;
     }
-    match context.open() {
+    // Of one that is closed the lock is left alone: a thread of the parent's may have had it.
+    match (opening != 0).then(|| context.open()).flatten() {
         Some(open) => Whose::Ours(open),
         None => Whose::Nobodys(EINVAL),
     }
@@ -220,9 +254,11 @@ pub(crate) unsafe fn whose_context(context: *mut ibv_context) -> Whose<Arc<Open>
 pub(crate) unsafe fn readable(context: *mut ibv_context) -> Whose<Arc<Open>> {
     // SAFETY: the caller's.
     match unsafe { whose_context(context) } {
-        Whose::Parents => match Context::of(context).open() {
-            Some(open) => Whose::Ours(open),
-            None => Whose::Nobodys(EINVAL),
+        // Another thread may have been about to close it when the process was forked.
+        Whose::Parents => match Context::of(context).open_unless_locked() {
+            Some(Some(open)) => Whose::Ours(open),
+            Some(None) => Whose::Nobodys(EINVAL),
+            None => Whose::Parents,
         },
         whose => whose,
     }

@@ -1,6 +1,6 @@
 //! The operations behind the inline functions of `infiniband/verbs.h`.
 
-use crate::boundary::{EINVAL, Verb, verb};
+use crate::boundary::{EINVAL, NOT_HERE, Verb, verb};
 use crate::context::Open;
 use crate::cq::{self, Cq};
 use crate::dm::Dm;
@@ -8,6 +8,7 @@ use crate::mr::Mw;
 use crate::objects::{Found, Kind, Object, Whose, readable, whose, whose_context};
 use crate::pd::{Pd, Td};
 use crate::srq::{self, Srq};
+use crate::structs::given;
 use crate::xrcd::{self, Xrcd};
 use crate::{attributes, dm, mr, pd, post, qp};
 use mkey_core::device::Device;
@@ -57,7 +58,8 @@ unsafe fn ours<K: Kind, B>(base: *mut B) -> Verb<Found<K>> {
     match unsafe { whose::<K, B>(base) } {
         Whose::Ours(found) => Ok(found),
         Whose::Nobodys(errno) => Err(errno),
-        Whose::Parents | Whose::Real => Err(EINVAL),
+        Whose::Parents => Err(NOT_HERE),
+        Whose::Real => Err(EINVAL),
     }
 }
 
@@ -67,7 +69,8 @@ unsafe fn looked_at(context: *mut ibv_context) -> Verb<Arc<Open>> {
     match unsafe { readable(context) } {
         Whose::Ours(open) => Ok(open),
         Whose::Nobodys(errno) => Err(errno),
-        Whose::Parents | Whose::Real => Err(EINVAL),
+        Whose::Parents => Err(NOT_HERE),
+        Whose::Real => Err(EINVAL),
     }
 }
 
@@ -76,7 +79,8 @@ unsafe fn opened(context: *mut ibv_context) -> Verb<Arc<Open>> {
     match unsafe { whose_context(context) } {
         Whose::Ours(open) => Ok(open),
         Whose::Nobodys(errno) => Err(errno),
-        Whose::Parents | Whose::Real => Err(EINVAL),
+        Whose::Parents => Err(NOT_HERE),
+        Whose::Real => Err(EINVAL),
     }
 }
 
@@ -89,12 +93,6 @@ unsafe fn end<K: Kind, B>(base: *mut B, end: impl FnOnce(&Found<K>) -> Verb<()>)
         Whose::Nobodys(errno) => Err(errno),
         Whose::Real => Err(EINVAL),
     }
-}
-
-/// A structure of the program's.
-unsafe fn given<'a, T>(place: *const T) -> Verb<&'a T> {
-    // SAFETY: the caller's.
-    unsafe { place.as_ref() }.ok_or(EINVAL)
 }
 
 /// Operations: called by the inline functions with objects of ours and the program's structures.
@@ -122,7 +120,7 @@ operations! {
         len: usize
     ) -> c_int as Verb<()> = {
         let known = attributes::port(&*looked_at(context)?, port)?;
-        put(attr, len, &known)
+        put_sized(attr, len, &known)
     };
     fn query_device_ex(
         context: *mut ibv_context,
@@ -134,7 +132,7 @@ operations! {
         if len < size_of::<ibv_device_attr>() {
             return Err(EINVAL);
         }
-        put(attr, len, &known)
+        put_sized(attr, len, &known)
     };
     fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int as Verb<()>
         = attributes::real_time(&*looked_at(context)?, values.as_mut().ok_or(EINVAL)?);
@@ -158,6 +156,8 @@ operations! {
         access: c_uint
     ) -> *mut ibv_mr as Verb<*mut ibv_mr>
         = dm::reg(&ours::<Pd, _>(pd)?, &ours::<Dm, _>(dm)?, offset, length, access);
+    // Also of the parent's device in a forked child, as rdma-core's tests do: what is made is the child's,
+    // in its own copy of the device, and it can do no more with it than free it.
     fn alloc_dm(
         context: *mut ibv_context,
         attr: *mut ibv_alloc_dm_attr
@@ -166,7 +166,7 @@ operations! {
     fn alloc_parent_domain(
         context: *mut ibv_context,
         attr: *mut ibv_parent_domain_init_attr
-    ) -> *mut ibv_pd as Verb<*mut ibv_pd> = pd::alloc_parent(&opened(context)?, given(attr)?);
+    ) -> *mut ibv_pd as Verb<*mut ibv_pd> = pd::alloc_parent(&opened(context)?, attr);
     fn alloc_td(
         context: *mut ibv_context,
         attr: *mut ibv_td_init_attr
@@ -177,19 +177,16 @@ operations! {
     fn create_cq_ex(
         context: *mut ibv_context,
         attr: *mut ibv_cq_init_attr_ex
-    ) -> *mut ibv_cq_ex as Verb<*mut ibv_cq_ex> = cq::create_ex(&opened(context)?, given(attr)?);
+    ) -> *mut ibv_cq_ex as Verb<*mut ibv_cq_ex> = cq::create_ex(&opened(context)?, attr);
     fn create_qp_ex(
         context: *mut ibv_context,
         attr: *mut ibv_qp_init_attr_ex
     ) -> *mut ibv_qp as Verb<*mut ibv_qp>
-        = qp::create_ex(&opened(context)?, attr.as_mut().ok_or(EINVAL)?);
+        = qp::create_ex(&opened(context)?, attr);
     fn create_srq_ex(
         context: *mut ibv_context,
         attr: *mut ibv_srq_init_attr_ex
-    ) -> *mut ibv_srq as Verb<*mut ibv_srq> = {
-        opened(context)?;
-        srq::create_ex(given(attr)?)
-    };
+    ) -> *mut ibv_srq as Verb<*mut ibv_srq> = srq::create_ex(&opened(context)?, attr);
     fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int as Verb<()> = {
         let srq = ours::<Srq, _>(srq)?;
         *number.as_mut().ok_or(EINVAL)? = srq.open.device.srq_num(srq.handle)?;
@@ -203,7 +200,7 @@ operations! {
 }
 
 /// Writes a structure that the program knows `len` bytes of: what we know of it, and zeros.
-unsafe fn put<T>(place: *mut T, len: usize, known: &T) -> Verb<()> {
+unsafe fn put_sized<T>(place: *mut T, len: usize, known: &T) -> Verb<()> {
     if place.is_null() {
         return Err(EINVAL);
     }

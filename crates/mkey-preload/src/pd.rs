@@ -2,7 +2,8 @@
 
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb};
 use crate::context::Open;
-use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
+use crate::objects::{Found, Kind, Object, Spares, of};
+use crate::structs;
 use mkey_core::device::{Device, PdHandle};
 use mkey_sys::types::*;
 use std::sync::Arc;
@@ -111,21 +112,20 @@ pub(crate) fn dealloc_td(td: &Found<Td>) -> Verb<()> {
 /// The domains in `attr` are null or live or ended objects of libibverbs' kind.
 pub(crate) unsafe fn alloc_parent(
     open: &Arc<Open>,
-    attr: &ibv_parent_domain_init_attr,
+    attr: *const ibv_parent_domain_init_attr,
 ) -> Verb<*mut ibv_pd> {
+    // SAFETY: the caller's.
+    let attr = unsafe { structs::parent_init(attr) }?;
     let known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
     if attr.comp_mask & !known != 0 {
         return Err(EOPNOTSUPP);
     }
     // SAFETY: the caller's.
-    let Whose::Ours(pd) = (unsafe { whose::<Pd, _>(attr.pd) }) else { return Err(EINVAL) };
+    let pd = unsafe { of::<Pd, _>(open, attr.pd) }?;
     let td = match attr.td.is_null() {
         true => None,
         // SAFETY: the caller's.
-        false => match unsafe { whose::<Td, _>(attr.td) } {
-            Whose::Ours(td) => Some(td.object),
-            _ => return Err(EINVAL),
-        },
+        false => Some(unsafe { of::<Td, _>(open, attr.td) }?.object),
     };
     let parts = Parts { pd: pd.object, td };
     pd.parents.fetch_add(1, Ordering::AcqRel);

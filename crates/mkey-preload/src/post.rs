@@ -3,7 +3,7 @@
 use crate::ah::Ah;
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb, plain};
 use crate::mr::{Mr, Mw};
-use crate::objects::{Object, Whose, whose};
+use crate::objects::Object;
 use crate::qp::Qp;
 use mkey_core::address::IoAddr;
 use mkey_core::data_plane::{PostError, QueuePair};
@@ -13,6 +13,7 @@ use mkey_core::rights::Rights;
 use mkey_core::work::{
     BindMw, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest,
 };
+use mkey_soft::SoftQp;
 use mkey_sys::types::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -26,6 +27,9 @@ const _: () = assert!(
         && offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey)
 );
 
+/// Flags that work requests may have.
+pub(crate) const FLAGS: u32 =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 /// Work requests that are handed on at a time.
 const BATCH: usize = 8;
 /// Entries of one work request at most: more are refused whatever the queue takes.
@@ -84,7 +88,9 @@ unsafe fn sends(
         }
         Err(errno)
     };
-    let Some(own) = own else { return fail(wr, EINVAL) };
+    let Some((own, queue)) = own.and_then(|own| Some((own, own.queue().ok()?))) else {
+        return fail(wr, EINVAL);
+    };
     let mut inline = Inline::new();
     while !wr.is_null() {
         let first = wr;
@@ -92,7 +98,7 @@ unsafe fn sends(
         let request = unsafe { &*wr };
         if request.send_flags & IBV_SEND_INLINE != 0 {
             // SAFETY: as above; its parts are as its opcode says.
-            let posted = unsafe { send_inline(own, request, &mut inline) };
+            let posted = unsafe { send_inline(own, &queue, request, &mut inline) };
             match posted {
                 Ok(()) => wr = request.next,
                 Err(errno) => return fail(wr, errno),
@@ -117,7 +123,7 @@ unsafe fn sends(
             }
             (count, wr) = (count + 1, request.next);
         }
-        if let Err(error) = own.queue.post_send(chain.get(..count).unwrap_or_default()) {
+        if let Err(error) = queue.post_send(chain.get(..count).unwrap_or_default()) {
             // SAFETY: so many steps of the program's list.
             let at = unsafe { nth(first, error.posted, |wr| (*wr).next) };
             // SAFETY: as above.
@@ -137,7 +143,12 @@ unsafe fn sends(
 ///
 /// # Safety
 /// As for [`read`].
-unsafe fn send_inline(own: &Qp, request: &ibv_send_wr, inline: &mut Inline) -> Verb<()> {
+unsafe fn send_inline(
+    own: &Qp,
+    queue: &SoftQp,
+    request: &ibv_send_wr,
+    inline: &mut Inline,
+) -> Verb<()> {
     // SAFETY: the caller's.
     let bytes = unsafe {
         let list = sges(request.sg_list, request.num_sge)?;
@@ -145,7 +156,7 @@ unsafe fn send_inline(own: &Qp, request: &ibv_send_wr, inline: &mut Inline) -> V
     }?;
     // SAFETY: the caller's.
     let wr = SendWr { payload: Payload::Inline(bytes), ..unsafe { read(own, request) }? };
-    own.queue.post_send(&[wr]).map_err(|refused| refused.error.into())
+    queue.post_send(&[wr]).map_err(|refused| refused.error.into())
 }
 
 /// The element of a list after `steps` steps.
@@ -217,8 +228,7 @@ impl Inline {
 /// # Safety
 /// `request` is as the verbs have it: what it points to is there until it is posted.
 unsafe fn read<'a>(own: &Qp, request: &'a ibv_send_wr) -> Verb<SendWr<'a>> {
-    const KNOWN: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
-    if request.send_flags & !KNOWN != 0 {
+    if request.send_flags & !FLAGS != 0 {
         return Err(EINVAL);
     }
     // SAFETY: the caller's: the unions hold what the opcode says.
@@ -244,7 +254,7 @@ unsafe fn read<'a>(own: &Qp, request: &'a ibv_send_wr) -> Verb<SendWr<'a>> {
             IBV_WR_LOCAL_INV => SendOp::LocalInv(Key(request.imm_data)),
             IBV_WR_BIND_MW => {
                 let bind = request.bind_mw;
-                SendOp::BindMw(self::bind(bind.mw, bind.rkey, &bind.bind_info, IBV_MW_TYPE_2)?)
+                SendOp::BindMw(self::bind(own, bind.mw, bind.rkey, &bind.bind_info, IBV_MW_TYPE_2)?)
             }
             _ => return Err(EOPNOTSUPP),
         }
@@ -256,7 +266,7 @@ unsafe fn read<'a>(own: &Qp, request: &'a ibv_send_wr) -> Verb<SendWr<'a>> {
         // SAFETY: the caller's: on such a queue pair the union holds a destination.
         true => Some(unsafe {
             let ud = request.wr.ud;
-            destination(ud.ah, ud.remote_qpn, ud.remote_qkey)
+            destination(own, ud.ah, ud.remote_qpn, ud.remote_qkey)
         }?),
     };
     let flags = SendFlags::from_bits_truncate(request.send_flags);
@@ -271,11 +281,17 @@ unsafe fn read<'a>(own: &Qp, request: &'a ibv_send_wr) -> Verb<SendWr<'a>> {
 /// Where a datagram goes.
 ///
 /// # Safety
-/// `ah` is null or an object of ours.
-pub(crate) unsafe fn destination(ah: *mut ibv_ah, qp_num: u32, qkey: u32) -> Verb<UdDest> {
+/// `ah` is null or an object of libibverbs' kind.
+#[inline]
+pub(crate) unsafe fn destination(
+    own: &Qp,
+    ah: *mut ibv_ah,
+    qp_num: u32,
+    qkey: u32,
+) -> Verb<UdDest> {
     // SAFETY: the caller's.
-    let own = unsafe { Object::<Ah>::live(ah) }.and_then(Object::own).ok_or(EINVAL)?;
-    Ok(UdDest { ah: own.handle, qp_num, qkey })
+    let ah = unsafe { Object::<Ah>::beside(own.context, ah) }.and_then(Object::own);
+    Ok(UdDest { ah: ah.ok_or(EINVAL)?.handle, qp_num, qkey })
 }
 
 /// Binding of a window. The window is of type `kind`.
@@ -283,13 +299,14 @@ pub(crate) unsafe fn destination(ah: *mut ibv_ah, qp_num: u32, qkey: u32) -> Ver
 /// # Safety
 /// The window and the region are null or objects of libibverbs' kind.
 pub(crate) unsafe fn bind(
+    own: &Qp,
     mw: *mut ibv_mw,
     rkey: u32,
     info: &ibv_mw_bind_info,
     kind: ibv_mw_type,
 ) -> Verb<BindMw> {
     // SAFETY: the caller's.
-    let window = unsafe { Object::<Mw>::live(mw) }.ok_or(EINVAL)?;
+    let window = unsafe { Object::<Mw>::beside(own.context, mw) }.ok_or(EINVAL)?;
     let base = window.base();
     // SAFETY: the window is live.
     let (key, its_kind) = unsafe { ((*base).rkey, (*base).r#type) };
@@ -298,11 +315,10 @@ pub(crate) unsafe fn bind(
     }
     let lkey = match info.mr.is_null() {
         true => 0,
-        // SAFETY: the caller's.
-        false => match unsafe { whose::<Mr, _>(info.mr) } {
-            // SAFETY: the region is live.
-            Whose::Ours(mr) => unsafe { (*mr.object.base()).lkey },
-            _ => return Err(EINVAL),
+        // SAFETY: the caller's; objects are never freed.
+        false => unsafe {
+            let region = Object::<Mr>::beside(own.context, info.mr).ok_or(EINVAL)?;
+            (*region.base()).lkey
         },
     };
     let rights = Rights::from_verbs(info.mw_access_flags);
@@ -330,7 +346,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
             let request = request.as_ref().ok_or(EINVAL)?;
             let current = mw.as_ref().ok_or(EINVAL)?.rkey;
             let next = Key(current).next();
-            let bind = bind(mw, next.0, &request.bind_info, IBV_MW_TYPE_1)?;
+            let bind = bind(own, mw, next.0, &request.bind_info, IBV_MW_TYPE_1)?;
             let flags = request.send_flags & !IBV_SEND_INLINE;
             let wr = SendWr {
                 wr_id: request.wr_id,
@@ -340,7 +356,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
                 dest: None,
                 srq: None,
             };
-            own.queue.post_send(&[wr]).map_err(|refused| Errno::from(refused.error))?;
+            own.queue()?.post_send(&[wr]).map_err(|refused| Errno::from(refused.error))?;
             (*mw).rkey = next.0;
             Ok(())
         }
@@ -356,10 +372,11 @@ pub(crate) unsafe extern "C" fn recv(
     plain(libc::EIO, || {
         // SAFETY: the operation of a queue pair of ours is called with one of ours.
         let own = unsafe { Object::<Qp>::live(qp) }.and_then(Object::own);
+        let queue = own.and_then(|own| own.queue().ok());
         // SAFETY: the program's list, as the verbs have it.
         unsafe {
-            receives(wr, bad, |chain| match own {
-                Some(own) => own.queue.post_recv(chain),
+            receives(wr, bad, |chain| match &queue {
+                Some(queue) => queue.post_recv(chain),
                 None => Err(nobodys()),
             })
         }

@@ -2,17 +2,18 @@
 
 use crate::acks::Acks;
 use crate::boundary::{EINVAL, EOPNOTSUPP, Verb};
-use crate::context::Open;
+use crate::context::{Context, Open};
 use crate::cq::Cq;
-use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
+use crate::objects::{Found, Kind, Object, Spares, of};
 use crate::pd::Pd;
 use crate::qp_ex::{self, Building};
 use crate::srq::Srq;
+use crate::structs;
 use crate::xrcd::Xrcd;
 use mkey_core::data_plane::{DataPlane, QueuePair};
 use mkey_core::device::{Device, PdHandle, QpHandle};
 use mkey_core::queue_pair::{QpInit, QpKind, Xrc};
-use mkey_soft::SoftQp;
+use mkey_soft::{SoftQp, WeakQp};
 use mkey_sys::types::*;
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -21,7 +22,9 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) handle: QpHandle,
-    pub(crate) queue: SoftQp,
+    /// Where it belongs: work requests name objects of no other.
+    pub(crate) context: &'static Context,
+    queue: WeakQp,
     pub(crate) kind: QpKind,
     pub(crate) xrc: Option<Xrc>,
     pub(crate) cap: ibv_qp_cap,
@@ -46,6 +49,12 @@ unsafe impl Kind for Qp {
 }
 
 impl Qp {
+    /// The queue pair, if it is still there.
+    #[inline]
+    pub(crate) fn queue(&self) -> Verb<SoftQp> {
+        self.queue.upgrade().ok_or(EINVAL)
+    }
+
     pub(crate) fn is_datagram(&self) -> bool {
         self.kind == QpKind::Ud
     }
@@ -60,10 +69,10 @@ impl Qp {
 ///
 /// # Safety
 /// What `init` points to is null or an object of libibverbs' kind.
-pub(crate) unsafe fn create(pd: &Found<Pd>, init: &mut ibv_qp_init_attr) -> Verb<*mut ibv_qp> {
+pub(crate) unsafe fn create(pd: &Found<Pd>, init: &ibv_qp_init_attr) -> Verb<*mut ibv_qp> {
     let ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } = *init;
     let zero: ibv_qp_init_attr_ex = bytemuck::Zeroable::zeroed();
-    let mut extended = ibv_qp_init_attr_ex {
+    let extended = ibv_qp_init_attr_ex {
         qp_context,
         send_cq,
         recv_cq,
@@ -76,9 +85,7 @@ pub(crate) unsafe fn create(pd: &Found<Pd>, init: &mut ibv_qp_init_attr) -> Verb
         ..zero
     };
     // SAFETY: the caller's.
-    let qp = unsafe { create_ex(&pd.open, &mut extended) };
-    init.cap = extended.cap;
-    qp
+    unsafe { create_as_known(&pd.open, &extended) }
 }
 
 /// `ibv_create_qp_ex`.
@@ -87,8 +94,17 @@ pub(crate) unsafe fn create(pd: &Found<Pd>, init: &mut ibv_qp_init_attr) -> Verb
 /// As for [`create`].
 pub(crate) unsafe fn create_ex(
     open: &Arc<Open>,
-    init: &mut ibv_qp_init_attr_ex,
+    init: *const ibv_qp_init_attr_ex,
 ) -> Verb<*mut ibv_qp> {
+    // SAFETY: the caller's.
+    unsafe { create_as_known(open, &structs::qp_init(init)?) }
+}
+
+/// The same of fields that may all be read.
+///
+/// # Safety
+/// As for [`create`].
+unsafe fn create_as_known(open: &Arc<Open>, init: &ibv_qp_init_attr_ex) -> Verb<*mut ibv_qp> {
     let known = IBV_QP_INIT_ATTR_PD
         | IBV_QP_INIT_ATTR_XRCD
         | IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -113,26 +129,23 @@ pub(crate) unsafe fn create_ex(
         return Err(EINVAL);
     }
     // SAFETY: the caller's.
-    let Whose::Ours(pd) = (unsafe { whose::<Pd, _>(init.pd) }) else { return Err(EINVAL) };
+    let pd = unsafe { of::<Pd, _>(open, init.pd) }?;
     let extended = init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
     if extended && init.send_ops_flags & !qp_ex::offered(kind) != 0 {
         return Err(EOPNOTSUPP);
     }
     // SAFETY: the caller's.
-    let send_cq = unsafe { queue(open, init.send_cq) }?;
+    let send_cq = unsafe { of::<Cq, _>(open, init.send_cq) }?.handle;
     let sends = init.qp_type == IBV_QPT_XRC_SEND;
     let recv_cq = match sends {
         true => send_cq,
         // SAFETY: the caller's.
-        false => unsafe { queue(open, init.recv_cq) }?,
+        false => unsafe { of::<Cq, _>(open, init.recv_cq) }?.handle,
     };
     let srq = match sends || init.srq.is_null() {
         true => None,
         // SAFETY: the caller's.
-        false => match unsafe { whose::<Srq, _>(init.srq) } {
-            Whose::Ours(srq) if Arc::ptr_eq(&srq.open, open) => Some(srq),
-            _ => return Err(EINVAL),
-        },
+        false => Some(unsafe { of::<Srq, _>(open, init.srq) }?),
     };
     let cap = init.cap;
     let what = QpInit {
@@ -160,10 +173,7 @@ unsafe fn create_receiving(open: &Arc<Open>, init: &ibv_qp_init_attr_ex) -> Verb
         return Err(EINVAL);
     }
     // SAFETY: the caller's.
-    let Whose::Ours(xrcd) = (unsafe { whose::<Xrcd, _>(init.xrcd) }) else { return Err(EINVAL) };
-    if !Arc::ptr_eq(&xrcd.open, open) {
-        return Err(EINVAL);
-    }
+    let xrcd = unsafe { of::<Xrcd, _>(open, init.xrcd) }?;
     let (pd, cq) = open.nothing()?;
     let what = QpInit {
         xrc: Some(Xrc::Receive(xrcd.handle)),
@@ -213,7 +223,8 @@ fn show(
     qp_ex::fill(&mut base);
     let own = Qp {
         handle: info.handle,
-        queue,
+        context: open.context,
+        queue: queue.downgrade(),
         kind: what.kind,
         xrc: what.xrc,
         cap,
@@ -226,14 +237,6 @@ fn show(
     let object = Object::new(open.number, base, own);
     open.queues().qps.insert(info.handle, object);
     Ok(object.base().cast())
-}
-
-unsafe fn queue(open: &Arc<Open>, cq: *mut ibv_cq) -> Verb<mkey_core::device::CqHandle> {
-    // SAFETY: the caller's.
-    match unsafe { whose::<Cq, _>(cq) } {
-        Whose::Ours(cq) if Arc::ptr_eq(&cq.open, open) => Ok(cq.handle),
-        _ => Err(EINVAL),
-    }
 }
 
 /// `ibv_destroy_qp`: waits until all its events are acknowledged.

@@ -5,8 +5,8 @@ use crate::mr::Mw;
 use crate::objects::Object;
 use crate::post;
 use crate::qp::Qp;
+use crate::turn::Turn;
 use mkey_core::address::IoAddr;
-use mkey_core::data_plane::QueuePair;
 use mkey_core::key::{Key, Lkey, Rkey};
 use mkey_core::queue_pair::QpKind;
 use mkey_core::work::{Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest};
@@ -15,7 +15,6 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Operations that a queue pair of this kind may be made with.
 pub(crate) fn offered(kind: QpKind) -> u64 {
@@ -42,11 +41,12 @@ pub(crate) fn offered(kind: QpKind) -> u64 {
 pub(crate) struct Building {
     /// What the queue pair was made with; 0: it is not an extended one.
     pub(crate) operations: u64,
-    busy: AtomicBool,
+    turn: Turn,
     list: UnsafeCell<List>,
 }
 
-// SAFETY: `list` is touched only by the thread that has set `busy`, from `wr_start` on.
+// SAFETY: `list` is touched only in a turn, by the thread whose turn it is: the verbs ask that from
+// `wr_start` to the end one thread builds, and who builds without having begun touches nothing.
 unsafe impl Sync for Building {}
 
 #[derive(Debug, Default)]
@@ -78,17 +78,7 @@ enum Data {
 
 impl Building {
     pub(crate) fn new(operations: u64) -> Self {
-        Self { operations, busy: AtomicBool::new(false), list: UnsafeCell::default() }
-    }
-
-    fn lock(&self) {
-        while self.busy.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-    }
-
-    fn unlock(&self) {
-        self.busy.store(false, Ordering::Release);
+        Self { operations, turn: Turn::default(), list: UnsafeCell::default() }
     }
 }
 
@@ -135,26 +125,26 @@ unsafe fn find(qp: *mut ibv_qp_ex) -> Option<&'static Qp> {
     unsafe { Object::<Qp>::live(qp) }.and_then(Object::own)
 }
 
-/// Runs `work` with the list of a queue pair that is being built.
+/// Runs `work` with the list of a queue pair that is being built. Where none is, nothing happens.
 unsafe fn with(qp: *mut ibv_qp_ex, work: impl FnOnce(&Qp, &mut List)) {
     plain((), || {
-        // SAFETY: the caller's: called between `wr_start` and the end, on the thread that began.
-        if let Some(own) = unsafe { find(qp) } {
-            // SAFETY: as above, so the list is this thread's.
+        // SAFETY: the caller's: the operation of a queue pair of ours is called with one of ours.
+        if let Some(own) = unsafe { find(qp) }.filter(|own| own.building.turn.is_taken()) {
+            // SAFETY: the caller's: it is this thread's turn, so the list is this thread's.
             work(own, unsafe { &mut *own.building.list.get() });
         }
     });
 }
 
 /// Begins a work request.
-unsafe fn begin(qp: *mut ibv_qp_ex, operation: u64, op: impl FnOnce() -> Verb<SendOp<'static>>) {
+unsafe fn begin(qp: *mut ibv_qp_ex, operation: u64, op: impl FnOnce(&Qp) -> Verb<SendOp<'static>>) {
     // SAFETY: the caller's.
     unsafe {
         with(qp, |own, list| {
             if own.building.operations & operation == 0 {
                 return list.note(EOPNOTSUPP);
             }
-            match op() {
+            match op(own) {
                 Err(errno) => list.note(errno),
                 Ok(op) => list.requests.push(Request {
                     wr_id: (*qp).wr_id,
@@ -174,8 +164,8 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
     plain((), || {
         // SAFETY: the operation of a queue pair of ours is called with one of ours.
         if let Some(own) = unsafe { find(qp) } {
-            own.building.lock();
-            // SAFETY: it is this thread's now.
+            own.building.turn.begin();
+            // SAFETY: it is this thread's turn now.
             unsafe { &mut *own.building.list.get() }.clear();
         }
     });
@@ -185,7 +175,7 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     plain((), || {
         // SAFETY: as above.
         if let Some(own) = unsafe { find(qp) } {
-            own.building.unlock();
+            own.building.turn.end();
         }
     });
 }
@@ -194,49 +184,40 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     verb(|| -> Verb<()> {
         // SAFETY: as above.
         let own = unsafe { find(qp) }.ok_or(EINVAL)?;
-        // SAFETY: since `wr_start` it is this thread's.
+        if !own.building.turn.is_taken() {
+            return Err(EINVAL);
+        }
+        // SAFETY: since `wr_start` it is this thread's turn.
         let done = post_all(own, unsafe { &*own.building.list.get() });
-        own.building.unlock();
+        own.building.turn.end();
         done
     })
 }
 
-/// Posts all or nothing, as far as that can be told before.
+/// Posts all or nothing.
 fn post_all(own: &Qp, list: &List) -> Verb<()> {
-    const KNOWN: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
     if let Some(mistake) = list.mistake {
         return Err(mistake);
     }
-    if list.requests.iter().any(|request| request.flags & !KNOWN != 0) {
+    if list.requests.iter().any(|request| request.flags & !post::FLAGS != 0) {
         return Err(EINVAL);
     }
-    if own.queue.send_room() < list.requests.len() as u32 {
-        return Err(Errno(libc::ENOMEM));
-    }
-    /// Work requests that are handed on at a time.
-    const BATCH: usize = 8;
-    for requests in list.requests.chunks(BATCH) {
-        let mut chain = [SendWr::new(0, SendOp::Send, &[]); BATCH];
-        for (place, request) in chain.iter_mut().zip(requests) {
-            let payload = match &request.data {
-                Data::Sges(range) => {
-                    Payload::Sges(list.sges.get(range.clone()).unwrap_or_default())
-                }
-                Data::Bytes(range) => {
-                    Payload::Inline(list.bytes.get(range.clone()).unwrap_or_default())
-                }
-            };
-            let flags = SendFlags::from_bits_truncate(request.flags);
-            let (wr_id, op, dest, srq) = (request.wr_id, request.op, request.dest, request.srq);
-            *place = SendWr { wr_id, op, payload, flags, dest, srq };
-        }
-        let chain = chain.get(..requests.len()).unwrap_or_default();
-        own.queue.post_send(chain).map_err(|refused| Errno::from(refused.error))?;
-        for request in requests {
-            if let (Some(window), SendOp::BindMw(bind)) = (request.window, request.op) {
-                // SAFETY: the window was live when the bind was built.
-                unsafe { (*window.base()).rkey = bind.new_key.0.0 };
+    let chain = list.requests.iter().map(|request| {
+        let payload = match &request.data {
+            Data::Sges(range) => Payload::Sges(list.sges.get(range.clone()).unwrap_or_default()),
+            Data::Bytes(range) => {
+                Payload::Inline(list.bytes.get(range.clone()).unwrap_or_default())
             }
+        };
+        let flags = SendFlags::from_bits_truncate(request.flags);
+        let (wr_id, op, dest, srq) = (request.wr_id, request.op, request.dest, request.srq);
+        SendWr { wr_id, op, payload, flags, dest, srq }
+    });
+    own.queue()?.post_send_all(chain).map_err(|refused| Errno::from(refused.error))?;
+    for request in &list.requests {
+        if let (Some(window), SendOp::BindMw(bind)) = (request.window, request.op) {
+            // SAFETY: the window was live when the bind was built; objects are never freed.
+            unsafe { (*window.base()).rkey = bind.new_key.0.0 };
         }
     }
     Ok(())
@@ -250,7 +231,7 @@ macro_rules! operations {
     ($($name:ident($($arg:ident: $ty:ty),*) $flag:ident => $op:expr;)*) => {$(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $arg: $ty)*) {
             // SAFETY: called between `wr_start` and the end, on the thread that began.
-            unsafe { begin(qp, $flag, || $op) };
+            unsafe { begin(qp, $flag, |_| $op) };
         }
     )*};
 }
@@ -282,7 +263,7 @@ unsafe extern "C" fn atomic_write(
 ) {
     // SAFETY: called between `wr_start` and the end, with 8 bytes of the program's.
     unsafe {
-        begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, || Ok(SendOp::AtomicWrite(remote(rkey, address))));
+        begin(qp, IBV_QP_EX_WITH_ATOMIC_WRITE, |_| Ok(SendOp::AtomicWrite(remote(rkey, address))));
         last(qp, |_, list, request| {
             let start = list.bytes.len();
             list.bytes.resize(start + 8, 0);
@@ -302,9 +283,9 @@ unsafe extern "C" fn bind_mw(
 ) {
     // SAFETY: called between `wr_start` and the end, with objects and a structure of the program's.
     unsafe {
-        begin(qp, IBV_QP_EX_WITH_BIND_MW, || {
+        begin(qp, IBV_QP_EX_WITH_BIND_MW, |own| {
             let info = info.as_ref().ok_or(EINVAL)?;
-            Ok(SendOp::BindMw(post::bind(mw, rkey, info, IBV_MW_TYPE_2)?))
+            Ok(SendOp::BindMw(post::bind(own, mw, rkey, info, IBV_MW_TYPE_2)?))
         });
         with(qp, |_, list| {
             if list.mistake.is_none()
@@ -333,8 +314,8 @@ unsafe fn last(qp: *mut ibv_qp_ex, change: impl FnOnce(&Qp, &mut List, &mut Requ
 unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
     // SAFETY: called between `wr_start` and the end, with an object of the program's.
     unsafe {
-        last(qp, |_, _, request| {
-            request.dest = Some(post::destination(ah, qpn, qkey)?);
+        last(qp, |own, _, request| {
+            request.dest = Some(post::destination(own, ah, qpn, qkey)?);
             Ok(())
         });
     }

@@ -3,23 +3,27 @@
 //! In words to a file or standard error, as `mkey run --refusals` asks; and to a file that `mkey run
 //! --check` reads when the program has ended, as `KIND<tab>WORDS`. `refused`: an access. `freed`: memory
 //! that was registered and pinned when the program unmapped, discarded or moved it. `leaked`: memory that
-//! was registered still when its device was closed or the program ended. `end` is no finding: a process
-//! has come to its end, and what was left is among the lines.
+//! was registered still when its device was closed or the program ended. `begin` and `end` are no
+//! findings: a process has opened its first device, and has come to its end, so that what was left is
+//! among the lines.
 
+use crate::boundary::plain;
 use crate::context::Open;
+use crate::file::identity;
 use crate::fork;
 use crate::settings::settings;
 use mkey_core::address::{HostAddr, HostRange};
-use mkey_core::device::{MrHandle, RefusalReport};
+use mkey_core::device::{MrChange, MrHandle, RefusalReport};
 use mkey_core::refusal::DetachCause;
 use mkey_core::rights::Rights;
 use mkey_soft::Listener;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{Write, stderr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak};
 
 /// Registrations by opening and handle, and where they are: kept only for a report.
@@ -79,19 +83,31 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
-    let _ = HELD.try_with(|held| held.replace(Some(lock())));
+    plain((), || {
+        let _ = HELD.try_with(|held| held.replace(Some(lock())));
+    });
 }
 
 extern "C" fn after_fork() {
-    let _ = HELD.try_with(|held| held.take());
+    plain((), || {
+        let _ = HELD.try_with(|held| held.take());
+    });
 }
 
 /// A device was opened.
 pub(crate) fn opened(open: &Arc<Open>) {
     if let Some(mut known) = known() {
         known.openings.insert(open.number, Arc::downgrade(open));
+        drop(known);
+        let process = std::process::id();
+        if BEGUN.swap(process, Ordering::Relaxed) != process {
+            note("begin", &format!("process {process}"));
+        }
     }
 }
+
+/// The process that has told of its first device; 0: none has. A forked child is another one.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// A device is closed.
 pub(crate) fn closed(open: &Arc<Open>) {
@@ -102,10 +118,24 @@ pub(crate) fn closed(open: &Arc<Open>) {
     }
 }
 
-/// Memory is registered, or registered elsewhere from now on.
+/// Memory is registered.
 pub(crate) fn registered(open: &Open, handle: MrHandle, address: u64, length: u64, memory: Memory) {
     if let Some(mut known) = known() {
         known.regions.insert((open.number, handle.0), Region { address, length, memory });
+    }
+}
+
+/// A registration was changed.
+pub(crate) fn changed(open: &Open, handle: MrHandle, change: &MrChange) {
+    if let Some(mut known) = known()
+        && let Some(region) = known.regions.get_mut(&(open.number, handle.0))
+    {
+        if let Some((HostAddr(address), length)) = change.translation {
+            (region.address, region.length) = (address, length);
+        }
+        if let Some(rights) = change.rights {
+            region.memory = Memory::of(rights);
+        }
     }
 }
 
@@ -177,32 +207,74 @@ fn leaks(known: &mut Known, open: &Open, when: &str) {
 
 /// Tells of a finding.
 fn tell(kind: &str, words: &str) {
-    static WORDS: OnceLock<Option<File>> = OnceLock::new();
+    static WORDS: OnceLock<Option<Lines>> = OnceLock::new();
     let told = WORDS.get_or_init(|| match settings().refusals.as_ref()? {
-        path if path == "-" => stderr().as_fd().try_clone_to_owned().ok().map(File::from),
-        path => open(path),
+        path if path == "-" => Lines::to_standard_error(),
+        path => Lines::to_file(Path::new(path)),
     });
-    line(told, &format!("mkey: {kind}: {words}\n"));
+    if let Some(told) = told {
+        told.write(&format!("mkey: {kind}: {words}\n"));
+    }
     note(kind, words);
 }
 
 /// Notes a line for `mkey run`.
 fn note(kind: &str, words: &str) {
-    static NOTES: OnceLock<Option<File>> = OnceLock::new();
-    let notes = NOTES.get_or_init(|| open(settings().findings.as_ref()?));
-    line(notes, &format!("{kind}\t{words}\n"));
-}
-
-fn open(path: &OsString) -> Option<File> {
-    OpenOptions::new().append(true).create(true).open(path).ok()
-}
-
-/// Writes a line at once: another process may write to the same file.
-fn line(file: &Option<File>, line: &str) {
-    if let Some(mut file) = file.as_ref() {
-        // Where nothing can be written nobody can be told.
-        let _ = file.write_all(line.as_bytes());
+    static NOTES: OnceLock<Option<Lines>> = OnceLock::new();
+    let notes = NOTES.get_or_init(|| Lines::to_file(Path::new(settings().findings.as_ref()?)));
+    if let Some(notes) = notes {
+        notes.write(&format!("{kind}\t{words}\n"));
     }
+}
+
+/// Where lines go.
+///
+/// Programs may close all descriptors that they do not know, and then the number is that of a file of
+/// their own: nothing is written to a file that is not the one that was opened.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    identity: (libc::dev_t, libc::ino_t),
+    /// `None`: standard error.
+    path: Option<&'static Path>,
+}
+
+impl Lines {
+    fn to_file(path: &'static Path) -> Option<Self> {
+        match open(path) {
+            Ok(file) => Self::of(file, Some(path)),
+            Err(error) => {
+                // Without standard error there is nobody to tell.
+                let path = path.display();
+                let _ = writeln!(stderr(), "mkey: findings can not be noted in {path}: {error}");
+                None
+            }
+        }
+    }
+
+    fn to_standard_error() -> Option<Self> {
+        Self::of(File::from(stderr().as_fd().try_clone_to_owned().ok()?), None)
+    }
+
+    fn of(file: File, path: Option<&'static Path>) -> Option<Self> {
+        Some(Self { identity: identity(file.as_raw_fd())?, file, path })
+    }
+
+    /// Writes a line at once: another process may write to the same file. Where nothing can be written
+    /// nobody can be told.
+    fn write(&self, line: &str) {
+        let is_here = |fd| identity(fd) == Some(self.identity);
+        let _ = match self.path {
+            _ if is_here(self.file.as_raw_fd()) => (&self.file).write_all(line.as_bytes()),
+            Some(path) => open(path).and_then(|mut file| file.write_all(line.as_bytes())),
+            None if is_here(libc::STDERR_FILENO) => stderr().write_all(line.as_bytes()),
+            None => Ok(()),
+        };
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
 }
 
 /// Called when the program ends, after its own handlers.
@@ -211,9 +283,9 @@ fn line(file: &Option<File>, line: &str) {
 static AT_END: extern "C" fn() = at_end;
 
 extern "C" fn at_end() {
-    crate::boundary::plain((), || {
+    plain((), || {
         // A program that opened nothing has nothing to tell, and a forked child has its parent's.
-        if !fork::opened_here() {
+        if BEGUN.load(Ordering::Relaxed) != std::process::id() {
             return;
         }
         let Some(mut known) = known() else { return };

@@ -2,14 +2,16 @@
 
 use crate::acks::Acks;
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb, plain};
+use crate::context::Open;
 use crate::cq::Cq;
-use crate::objects::{Found, Kind, Object, Spares, Whose, whose};
+use crate::objects::{Found, Kind, Object, Spares, of};
 use crate::pd::Pd;
 use crate::post;
+use crate::structs;
 use crate::xrcd::Xrcd;
 use mkey_core::data_plane::{DataPlane, SharedReceive};
 use mkey_core::device::{Device, SrqHandle};
-use mkey_soft::SoftSrq;
+use mkey_soft::WeakSrq;
 use mkey_sys::types::*;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) handle: SrqHandle,
-    queue: SoftSrq,
+    queue: WeakSrq,
     max_wr: u32,
     max_sge: u32,
     pub(crate) events: Acks,
@@ -59,12 +61,12 @@ fn show(
     base.pd = pd.object.base();
     base.handle = handle.0 as u32;
     let (max_wr, max_sge) = (attr.max_wr, attr.max_sge);
-    let own = Srq { handle, queue, max_wr, max_sge, events: Acks::default() };
+    let own = Srq { handle, queue: queue.downgrade(), max_wr, max_sge, events: Acks::default() };
     let object = Object::new(pd.open.number, base, own);
     pd.open.queues().srqs.insert(handle, object);
-    if attr.srq_limit > 0 && device.modify_srq(handle, attr.srq_limit).is_err() {
-        // A limit at creation is not looked at by most drivers; one that does not fit neither.
-        return Ok(object.base());
+    if attr.srq_limit > 0 {
+        // A limit at creation is not looked at by most drivers; one that does not fit is not by us.
+        let _ = device.modify_srq(handle, attr.srq_limit);
     }
     Ok(object.base())
 }
@@ -72,8 +74,13 @@ fn show(
 /// `ibv_create_srq_ex`.
 ///
 /// # Safety
-/// What `attr` points to is null or an object of libibverbs' kind.
-pub(crate) unsafe fn create_ex(attr: &ibv_srq_init_attr_ex) -> Verb<*mut ibv_srq> {
+/// `attr` is null or as the verbs have it; what it points to is null or an object of libibverbs' kind.
+pub(crate) unsafe fn create_ex(
+    open: &Arc<Open>,
+    attr: *const ibv_srq_init_attr_ex,
+) -> Verb<*mut ibv_srq> {
+    // SAFETY: the caller's.
+    let attr = unsafe { structs::srq_init(attr) }?;
     const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
     if attr.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | XRC) != 0 {
         return Err(EOPNOTSUPP);
@@ -86,16 +93,13 @@ pub(crate) unsafe fn create_ex(attr: &ibv_srq_init_attr_ex) -> Verb<*mut ibv_srq
         return Err(EINVAL);
     }
     // SAFETY: the caller's.
-    let Whose::Ours(pd) = (unsafe { whose::<Pd, _>(attr.pd) }) else { return Err(EINVAL) };
+    let pd = unsafe { of::<Pd, _>(open, attr.pd) }?;
     match kind {
         IBV_SRQT_BASIC => create(&pd, attr.srq_context, &attr.attr),
         IBV_SRQT_XRC if attr.comp_mask & XRC == XRC => {
             // SAFETY: the caller's.
-            let (xrcd, cq) = unsafe { (whose::<Xrcd, _>(attr.xrcd), whose::<Cq, _>(attr.cq)) };
-            let (Whose::Ours(xrcd), Whose::Ours(cq)) = (xrcd, cq) else { return Err(EINVAL) };
-            if !Arc::ptr_eq(&xrcd.open, &pd.open) || !Arc::ptr_eq(&cq.open, &pd.open) {
-                return Err(EINVAL);
-            }
+            let (xrcd, cq) =
+                unsafe { (of::<Xrcd, _>(open, attr.xrcd)?, of::<Cq, _>(open, attr.cq)?) };
             let (max_wr, max_sge) = (attr.attr.max_wr, attr.attr.max_sge);
             let device = &pd.open.device;
             let handle =
@@ -146,10 +150,11 @@ pub(crate) unsafe extern "C" fn post_recv(
     plain(libc::EIO, || {
         // SAFETY: the operation of a queue of ours is called with one of ours.
         let own = unsafe { Object::<Srq>::live(srq) }.and_then(Object::own);
+        let queue = own.and_then(|own| own.queue.upgrade());
         // SAFETY: the program's list, as the verbs have it.
         unsafe {
-            post::receives(wr, bad, |chain| match own {
-                Some(own) => own.queue.post_recv(chain),
+            post::receives(wr, bad, |chain| match &queue {
+                Some(queue) => queue.post_recv(chain),
                 None => Err(post::nobodys()),
             })
         }

@@ -2,11 +2,11 @@
 
 use crate::boundary::{EINVAL, Errno, Verb};
 use crate::context::Open;
+use crate::file::identity;
 use crate::objects::{Found, Kind, Object, Spares};
 use mkey_core::device::{Device, XrcdHandle};
 use mkey_sys::types::*;
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 
 /// An XRC domain.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) fn open(open: &Open, init: &ibv_xrcd_init_attr) -> Verb<*mut ibv_xrcd
     let handle = match init.fd {
         -1 if init.oflags & libc::O_CREAT == 0 => return Err(EINVAL),
         -1 => open.device.open_xrcd()?,
-        fd => by_file(open, file_of(fd)?, init.oflags)?,
+        fd => by_file(open, identity(fd).ok_or(Errno(libc::EBADF))?, init.oflags)?,
     };
     let base = ibv_xrcd { context: open.base() };
     Ok(Object::new(open.number, base, Xrcd { handle }).base())
@@ -65,18 +65,6 @@ fn by_file(open: &Open, file: (libc::dev_t, libc::ino_t), flags: c_int) -> Verb<
     let handle = open.device.open_xrcd()?;
     queues.domains.push(Shared { file, handle, opened: 1 });
     Ok(handle)
-}
-
-fn file_of(fd: c_int) -> Verb<(libc::dev_t, libc::ino_t)> {
-    let mut file = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: it writes the structure, or fails.
-    unsafe {
-        if libc::fstat(fd, file.as_mut_ptr()) != 0 {
-            return Err(Errno(libc::EBADF));
-        }
-        let file = file.assume_init();
-        Ok((file.st_dev, file.st_ino))
-    }
 }
 
 /// `ibv_close_xrcd`.

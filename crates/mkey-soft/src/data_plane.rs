@@ -7,7 +7,7 @@ use crate::receive::Srq;
 use mkey_core::data_plane::{CompletionQueue, PostError, QueuePair, SharedReceive};
 use mkey_core::error::{Error, Reason, Result};
 use mkey_core::work::{Completion, RecvWr, SendWr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The data plane of a queue pair. It may outlive the queue pair; then it answers that.
@@ -21,9 +21,35 @@ impl SoftQp {
         Self { qp }
     }
 
-    /// How many work requests the send queue takes now, until somebody posts or polls.
-    pub fn send_room(&self) -> u32 {
-        self.qp.send_room()
+    /// The same without keeping the queue pair, nor the device, which go when they are ended.
+    pub fn downgrade(&self) -> WeakQp {
+        WeakQp { qp: self.qp.weak() }
+    }
+
+    /// Posts all of a chain, or nothing: what is refused at posting is refused before the first work
+    /// request has any effect.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`], with none posted.
+    pub fn post_send_all<'a>(
+        &self,
+        chain: impl Iterator<Item = SendWr<'a>> + Clone,
+    ) -> std::result::Result<(), PostError> {
+        self.qp.post_send_all(chain)
+    }
+}
+
+/// A [`SoftQp`] that keeps nothing.
+#[derive(Clone, Debug)]
+pub struct WeakQp {
+    qp: Weak<Qp>,
+}
+
+impl WeakQp {
+    /// The queue pair, if it is still there.
+    #[inline]
+    pub fn upgrade(&self) -> Option<SoftQp> {
+        self.qp.upgrade().map(SoftQp::new)
     }
 }
 
@@ -53,9 +79,12 @@ impl SoftCq {
     pub(crate) fn new(core: Arc<Core>, cq: Arc<Cq>) -> Self {
         Self { core, cq }
     }
-}
 
-impl SoftCq {
+    /// The same without keeping the device, which goes when it is closed.
+    pub fn downgrade(&self) -> WeakCq {
+        WeakCq { core: Arc::downgrade(&self.core), cq: self.cq.clone() }
+    }
+
     /// Has completions stamped with the device's time from now on.
     pub fn stamp(&self) {
         self.cq.stamp(self.core.options.clock.clone());
@@ -69,6 +98,21 @@ impl SoftCq {
     pub fn poll_stamped(&self) -> Result<Option<(Completion, Duration)>> {
         self.core.pump();
         self.cq.poll_stamped().map_err(|reason| cq_error(&self.cq, "poll_cq", reason))
+    }
+}
+
+/// A [`SoftCq`] that keeps no device.
+#[derive(Clone, Debug)]
+pub struct WeakCq {
+    core: Weak<Core>,
+    cq: Arc<Cq>,
+}
+
+impl WeakCq {
+    /// The queue, if its device is still there.
+    #[inline]
+    pub fn upgrade(&self) -> Option<SoftCq> {
+        Some(SoftCq::new(self.core.upgrade()?, self.cq.clone()))
     }
 }
 
@@ -104,6 +148,26 @@ pub struct SoftSrq {
 impl SoftSrq {
     pub(crate) fn new(core: Arc<Core>, srq: Arc<Srq>) -> Self {
         Self { core, srq }
+    }
+
+    /// The same without keeping the device, which goes when it is closed.
+    pub fn downgrade(&self) -> WeakSrq {
+        WeakSrq { core: Arc::downgrade(&self.core), srq: self.srq.clone() }
+    }
+}
+
+/// A [`SoftSrq`] that keeps no device.
+#[derive(Clone, Debug)]
+pub struct WeakSrq {
+    core: Weak<Core>,
+    srq: Arc<Srq>,
+}
+
+impl WeakSrq {
+    /// The queue, if its device is still there.
+    #[inline]
+    pub fn upgrade(&self) -> Option<SoftSrq> {
+        Some(SoftSrq { core: self.core.upgrade()?, srq: self.srq.clone() })
     }
 }
 

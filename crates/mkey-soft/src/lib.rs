@@ -54,7 +54,7 @@ mod watch;
 mod xrc;
 
 pub use clock::{Clock, RealClock, VirtualClock};
-pub use data_plane::{SoftCq, SoftQp, SoftSrq};
+pub use data_plane::{SoftCq, SoftQp, SoftSrq, WeakCq, WeakQp, WeakSrq};
 pub use device::SoftDevice;
 pub use link::{Capture, CaptureFile, Direction, Faults, FaultsError, VirtualNetwork};
 pub use listener::Listener;

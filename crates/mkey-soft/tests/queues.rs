@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use mkey_core::data_plane::{CompletionQueue, DataPlane};
 use mkey_core::device::Device;
-use mkey_core::queue_pair::{QpKind, QpModify, QpState};
+use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::status::WcStatus::Success;
 use mkey_core::work::SendOp;
 use mkey_soft::SoftDevice;
@@ -122,17 +122,4 @@ fn a_descriptor_counts_asynchronous_events() {
     assert!(fd.try_take());
     assert_eq!(a.events(), [mkey_core::event::AsyncEvent::QpAccessErr(b.handle())]);
     assert!(!fd.try_take());
-}
-
-#[test]
-fn room_of_a_send_queue_is_what_can_be_posted() {
-    let (a, b) = pair(QpKind::Rc);
-    let (from, to) = (a.buffer(ALL), b.buffer(ALL));
-    let depth = a.qp.send_room();
-    assert_eq!(depth, 128);
-    a.post(1, SendOp::Write(to.remote(0)), &[from.sge(0, 8)]);
-    assert_eq!(a.qp.send_room(), depth - 1);
-    assert_eq!(a.done(), [(1, Success)]);
-    assert_eq!(a.qp.send_room(), depth);
-    a.modify(QpModify { state: Some(QpState::Err), ..QpModify::default() });
 }

@@ -1,28 +1,32 @@
 //! Starting a program with the library before its own.
 
 use super::args::RunArgs;
+use super::library::{NAME, VARIABLE};
 use super::program::About;
 use crate::exit::End;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, absolute};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The variable by which the loader is asked.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The program with its environment.
+///
+/// # Errors
+/// `Failed` if the loader can not be told of the library.
 pub fn command(
     args: &RunArgs,
     program: &OsStr,
     arguments: &[OsString],
     library: &Path,
     about: &About,
-) -> Command {
+) -> Result<Command, End> {
     let mut command = Command::new(program);
     command.args(arguments);
-    command.env(LD_PRELOAD, preload(library, about, env::var_os(LD_PRELOAD)));
+    command.env(LD_PRELOAD, preload(library, about, env::var_os(LD_PRELOAD))?);
     command.env("MKEY_DEVICES", args.devices.to_string());
     command.env("MKEY_ADDRESS", args.address.to_string());
     command.env("MKEY_ONLY", if args.only { "1" } else { "0" });
@@ -55,11 +59,22 @@ pub fn command(
             command.env_remove("MKEY_REFUSALS");
         }
     }
-    command
+    Ok(command)
 }
 
+/// What the loader takes for the end of a name in its list, or for a name of its own.
+const NOT_IN_A_NAME: [char; 5] = [':', ' ', '\t', '\n', '$'];
+
 /// The list of libraries: a sanitizer's runtime first, as it asks for, then ours, then what was there.
-fn preload(library: &Path, about: &About, before: Option<OsString>) -> OsString {
+fn preload(library: &Path, about: &About, before: Option<OsString>) -> Result<OsString, End> {
+    // Bytes that are no text stand for themselves.
+    if library.to_string_lossy().contains(NOT_IN_A_NAME) {
+        return Err(End::failed(format_args!(
+            "{}: the loader takes no library whose path has a space, a colon or a \"$\"; put {NAME} at \
+             another place and name it in {VARIABLE}",
+            library.display()
+        )));
+    }
     let mut list = OsString::new();
     if let Some(asan) = &about.asan {
         list.push(asan);
@@ -70,7 +85,32 @@ fn preload(library: &Path, about: &About, before: Option<OsString>) -> OsString 
         list.push(":");
         list.push(before);
     }
-    list
+    Ok(list)
+}
+
+/// Has the loader load the library into a program of ours: it ends a program when it can not.
+///
+/// # Errors
+/// `Failed`, with what the loader says.
+pub fn check_loads(library: &Path) -> Result<(), End> {
+    // Where that can not be tried there is nothing to say.
+    let Ok(own) = env::current_exe() else { return Ok(()) };
+    let mut command = Command::new(own);
+    command.arg("--version").env(LD_PRELOAD, preload(library, &About::default(), None)?);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let Ok(output) = command.output() else { return Ok(()) };
+    let said = String::from_utf8_lossy(&output.stderr);
+    // One that is not there at all is left out, with a warning.
+    if output.status.success() && !said.contains("cannot be preloaded") {
+        return Ok(());
+    }
+    let mend = match said.contains("libibverbs.so.1") {
+        true => {
+            "; it is in the package libibverbs1 of Debian, Ubuntu and SUSE, libibverbs of others"
+        }
+        false => "",
+    };
+    Err(End::failed(format_args!("{} can not be loaded: {}{mend}", library.display(), said.trim())))
 }
 
 /// Takes the program's place: signals and the exit status are its own. Comes back only if that fails.
@@ -97,7 +137,7 @@ mod tests {
         let library = Path::new("/lib/ours.so");
         let list = |asan: Option<&str>, before: Option<&str>| {
             let about = About { asan: asan.map(OsString::from), ..About::default() };
-            preload(library, &about, before.map(OsString::from))
+            preload(library, &about, before.map(OsString::from)).unwrap()
         };
         assert_eq!(list(None, None), "/lib/ours.so");
         assert_eq!(list(None, Some("")), "/lib/ours.so");
@@ -105,5 +145,15 @@ mod tests {
             list(Some("libasan.so.8"), Some("libjemalloc.so")),
             "libasan.so.8:/lib/ours.so:libjemalloc.so"
         );
+    }
+    #[test]
+    fn a_path_that_the_loader_would_not_take_is_refused() {
+        for path in ["/a b/ours.so", "/a:b/ours.so", "/$LIB/ours.so"] {
+            match preload(Path::new(path), &About::default(), None) {
+                Err(End::Failed(why)) => assert!(why.contains(path), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(preload(Path::new("/a-b_c.d/ours.so"), &About::default(), None).is_ok());
     }
 }

@@ -33,8 +33,12 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
                 CaptureFile::create(path)
                     .map_err(|error| End::failed(format_args!("{}: {error}", path.display())))?;
             }
-            let command = launch::command(args, program, arguments, &library, &about);
-            if args.check { check::run(command) } else { Err(launch::become_it(command, program)) }
+            let command = launch::command(args, program, arguments, &library, &about)?;
+            launch::check_loads(&library)?;
+            match args.check {
+                true => check::run(command, &about),
+                false => Err(launch::become_it(command, program)),
+            }
         }
     }
 }

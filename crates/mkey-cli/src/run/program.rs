@@ -3,6 +3,7 @@
 use crate::exit::End;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::{ReadCache, ReadRef};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -50,12 +51,16 @@ pub fn find(program: &OsStr) -> Result<PathBuf, End> {
 impl About {
     /// Looks into a file. What is not to be told, such as of a script, is nothing to say.
     pub fn of(path: &Path) -> Self {
-        let Ok(bytes) = fs::read(path) else { return Self::default() };
-        let mut about = Self::of_bytes(&bytes);
-        if about.unreachable.is_none() && path.metadata().is_ok_and(|file| is_set_id(&file)) {
-            let why = "it takes the rights of its owner or group, and the loader preloads nothing \
-                       into such programs";
-            about.unreachable = Some(why.into());
+        let Ok(file) = fs::File::open(path) else { return Self::default() };
+        // Programs may be large, and all that is of interest is at their beginning and end.
+        let mut about = Self::of_data(&ReadCache::new(&file));
+        let rights = match path.metadata().is_ok_and(|file| is_set_id(&file)) {
+            true => Some("it takes the rights of its owner or group"),
+            false => has_capabilities(path).then_some("its file gives it capabilities"),
+        };
+        if let (None, Some(rights)) = (&about.unreachable, rights) {
+            let why = format!("{rights}, and the loader preloads nothing into such programs");
+            about.unreachable = Some(why);
         }
         about
     }
@@ -72,17 +77,43 @@ impl About {
         }
     }
 
-    fn of_bytes(bytes: &[u8]) -> Self {
-        let Ok(header) = elf::FileHeader64::<object::Endianness>::parse(bytes) else {
-            let unreachable = is_elf(bytes).then(|| "it is for a machine of another kind".into());
-            return Self { unreachable, asan: None };
+    fn of_data<'data>(data: impl ReadRef<'data>) -> Self {
+        let of_another_kind = || "it is for a machine of another kind".to_owned();
+        let Ok(header) = elf::FileHeader64::<object::Endianness>::parse(data) else {
+            let is_elf = data.read_bytes_at(0, 4) == Ok(&elf::ELFMAG);
+            return Self { unreachable: is_elf.then(of_another_kind), asan: None };
         };
-        look(header, bytes).unwrap_or_default()
+        let machine = header.endian().map(|endian| header.e_machine(endian));
+        match (machine, MACHINE) {
+            (Ok(its), Some(ours)) if its != ours => {
+                Self { unreachable: Some(of_another_kind()), asan: None }
+            }
+            _ => look(header, data).unwrap_or_default(),
+        }
     }
 }
 
-fn is_elf(bytes: &[u8]) -> bool {
-    bytes.starts_with(&elf::ELFMAG)
+/// The machine that this program is for, where it is known.
+const MACHINE: Option<u16> = if cfg!(target_arch = "x86_64") {
+    Some(elf::EM_X86_64)
+} else if cfg!(target_arch = "aarch64") {
+    Some(elf::EM_AARCH64)
+} else {
+    None
+};
+
+/// Whether the loader belongs to another C library than the one that the library is linked to.
+fn is_foreign(loader: &[u8]) -> bool {
+    let name = loader.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    // musl's, and Android's.
+    name.starts_with(b"ld-musl") || name == b"linker" || name == b"linker64"
+}
+
+/// Whether the program gets rights from its file. Who has all of them already takes none.
+fn has_capabilities(path: &Path) -> bool {
+    let mut value = [0u8; 64];
+    !rustix::process::geteuid().is_root()
+        && rustix::fs::getxattr(path, "security.capability", &mut value).is_ok_and(|len| len > 0)
 }
 
 fn is_set_id(file: &fs::Metadata) -> bool {
@@ -93,11 +124,14 @@ fn is_set_id(file: &fs::Metadata) -> bool {
 }
 
 /// `None` if the file is not as its header says.
-fn look(header: &elf::FileHeader64<object::Endianness>, bytes: &[u8]) -> Option<About> {
+fn look<'data, R: ReadRef<'data>>(
+    header: &'data elf::FileHeader64<object::Endianness>,
+    bytes: R,
+) -> Option<About> {
     let endian = header.endian().ok()?;
     let segments = header.program_headers(endian, bytes).ok()?;
-    let interpreted = segments.iter().any(|segment| segment.p_type(endian) == elf::PT_INTERP);
-    if !interpreted {
+    let loader = segments.iter().find_map(|segment| segment.interpreter(endian, bytes).ok()?);
+    let Some(loader) = loader else {
         let go = header
             .sections(endian, bytes)
             .is_ok_and(|sections| sections.section_by_name(endian, b".go.buildinfo").is_some());
@@ -106,6 +140,11 @@ fn look(header: &elf::FileHeader64<object::Endianness>, bytes: &[u8]) -> Option<
             false => "it is linked statically, and nothing can be loaded into it",
         };
         return Some(About { unreachable: Some(why.into()), asan: None });
+    };
+    if is_foreign(loader) {
+        let loader = String::from_utf8_lossy(loader);
+        let why = format!("its loader is {loader}, of another C library");
+        return Some(About { unreachable: Some(why), asan: None });
     }
     let sections = header.sections(endian, bytes).ok()?;
     let (entries, strings) = sections.dynamic(endian, bytes).ok()??;
@@ -113,7 +152,7 @@ fn look(header: &elf::FileHeader64<object::Endianness>, bytes: &[u8]) -> Option<
     let asan = entries
         .iter()
         .filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED))
-        .filter_map(|entry| entry.string(endian, strings).ok())
+        .filter_map(|entry| strings.get(entry.val32(endian)?).ok())
         .find(|name| name.starts_with(b"libasan.so"));
     let asan = asan.map(|name| OsString::from_vec(name.to_vec()));
     Some(About { unreachable: None, asan })
@@ -130,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_script_is_reached_by_its_interpreter() {
-        assert_eq!(About::of_bytes(b"#!/bin/sh\nexit 0\n"), About::default());
+        assert_eq!(About::of_data(&b"#!/bin/sh\nexit 0\n"[..]), About::default());
     }
 
     #[test]
@@ -143,7 +182,7 @@ mod tests {
         let at = header.e_phoff.get(endian) as usize + at * size_of_val(&segments[0]);
         // PT_NULL.
         bytes[at..at + 4].fill(0);
-        let why = About::of_bytes(&bytes).unreachable.unwrap();
+        let why = About::of_data(&*bytes).unreachable.unwrap();
         assert!(why.contains("statically"), "{why}");
     }
 
@@ -151,7 +190,7 @@ mod tests {
     fn a_program_that_is_cut_off_is_nobody_s_fault() {
         let bytes = fs::read(env::current_exe().unwrap()).unwrap();
         for length in [4, 40, 64, 100, 1000] {
-            About::of_bytes(&bytes[..length]);
+            About::of_data(&bytes[..length]);
         }
     }
 
@@ -165,5 +204,41 @@ mod tests {
         assert_eq!(status("/no/such/program"), 127);
         assert_eq!(status("/etc/passwd"), 126);
         assert!(find("sh".as_ref()).unwrap().is_absolute());
+    }
+    #[test]
+    fn a_program_of_another_machine_or_c_library_is_not_reached() {
+        let own = fs::read(env::current_exe().unwrap()).unwrap();
+        let mut other = own.clone();
+        // `e_machine`: a machine that is none of the two.
+        other[18..20].copy_from_slice(&elf::EM_RISCV.to_ne_bytes());
+        let why = About::of_data(&*other).unreachable.unwrap();
+        assert!(why.contains("another kind"), "{why}");
+
+        let header = elf::FileHeader64::<object::Endianness>::parse(&*own).unwrap();
+        let endian = header.endian().unwrap();
+        let segments = header.program_headers(endian, &*own).unwrap();
+        let segment = segments.iter().find(|s| s.p_type(endian) == elf::PT_INTERP).unwrap();
+        let (at, len) = segment.file_range(endian);
+        let (at, len) = (at as usize, len as usize);
+        let mut other = own.clone();
+        let name = b"/ld-musl.so.1\0";
+        assert!(len >= name.len(), "the loader's name is short");
+        other[at..at + len].fill(0);
+        other[at..at + name.len()].copy_from_slice(name);
+        let why = About::of_data(&*other).unreachable.unwrap();
+        assert!(why.contains("/ld-musl.so.1, of another C library"), "{why}");
+    }
+
+    #[test]
+    fn loaders_are_known_by_their_file_names() {
+        for foreign in ["/lib/ld-musl-x86_64.so.1", "/system/bin/linker64", "/system/bin/linker"] {
+            assert!(is_foreign(foreign.as_bytes()), "{foreign}");
+        }
+        let own = [
+            "/lib64/ld-linux-x86-64.so.2",
+            "/nix/store/x/lib/ld-linux-aarch64.so.1",
+            "/x/ld-2.31.so",
+        ];
+        assert!(own.iter().all(|own| !is_foreign(own.as_bytes())));
     }
 }

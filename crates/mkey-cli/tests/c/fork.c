@@ -1,5 +1,20 @@
 static struct ibv_context *context;
 static volatile int stop;
+/* Opened and closed without a pause. */
+static struct ibv_context *volatile fleeting;
+
+static void *opens(void *unused)
+{
+	while (!stop) {
+		/* Not listed anew: libibverbs itself holds a lock for that, which a child would wait for. */
+		struct ibv_context *now = ibv_open_device(context->device);
+
+		CHECK(now);
+		fleeting = now;
+		CHECK(ibv_close_device(now) == 0);
+	}
+	return unused;
+}
 
 /* Registers and posts without a pause. */
 static void *busy(void *unused)
@@ -34,6 +49,9 @@ static void child(struct ibv_pd *pd, struct ibv_mr *mr, struct ibv_qp *qp)
 	struct ibv_pd *own_pd = ibv_alloc_pd(own);
 	struct ibv_cq *cq = ibv_create_cq(own, 4, NULL, NULL, 0);
 	static char memory[4096];
+	struct ibv_alloc_dm_attr dm = { .length = 64 };
+	struct ibv_device_attr attr;
+	struct ibv_dm *made;
 	struct ibv_mr *own_mr = ibv_reg_mr(own_pd, memory, sizeof memory,
 					   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_qp *one = make_qp(own_pd, cq), *two = make_qp(own_pd, cq);
@@ -48,6 +66,15 @@ static void child(struct ibv_pd *pd, struct ibv_mr *mr, struct ibv_qp *qp)
 
 	CHECK(write_to(qp, mr, 8, (uintptr_t)mr->addr, mr->rkey) != 0);
 	CHECK(ibv_reg_mr(pd, memory, 64, 0) == NULL && errno == EPERM);
+	CHECK(ibv_alloc_mw(pd, IBV_MW_TYPE_1) == NULL && errno == EPERM);
+	/* Device memory is each process's own. */
+	made = ibv_alloc_dm(context, &dm);
+	CHECK(made && ibv_free_dm(made) == 0);
+	CHECK(ibv_reg_dm_mr(pd, made, 0, 64, IBV_ACCESS_ZERO_BASED) == NULL && errno == EPERM);
+	CHECK(ibv_query_device(context, &attr) == 0);
+	/* A thread of the parent's was about to close it, or had closed it, or neither. */
+	if (fleeting)
+		ibv_query_device(fleeting, &attr);
 	CHECK(ibv_dereg_mr(mr) == 0);
 	CHECK(ibv_destroy_qp(qp) == 0);
 	CHECK(ibv_dealloc_pd(pd) == 0);
@@ -56,7 +83,7 @@ static void child(struct ibv_pd *pd, struct ibv_mr *mr, struct ibv_qp *qp)
 
 int main(void)
 {
-	pthread_t threads[2];
+	pthread_t threads[2], opener;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp, *peer;
@@ -75,6 +102,7 @@ int main(void)
 	CHECK(pd && cq && mr);
 	for (int at = 0; at < 2; at++)
 		CHECK(pthread_create(&threads[at], NULL, busy, NULL) == 0);
+	CHECK(pthread_create(&opener, NULL, opens, NULL) == 0);
 	for (children = 0; children < 200; children++) {
 		pid_t pid = fork();
 		int status;
@@ -100,6 +128,7 @@ int main(void)
 	stop = 1;
 	for (int at = 0; at < 2; at++)
 		CHECK(pthread_join(threads[at], NULL) == 0);
+	CHECK(pthread_join(opener, NULL) == 0);
 	printf("%d children\n", children);
 	return 0;
 }

@@ -28,6 +28,9 @@ const NOT_OURS: &[&str] = &[
     "mult_to_ibv_rate",
 ];
 
+/// Functions that came after the bindings, and are ours for the releases that have them.
+const NEWER: &[&str] = &["ibv_dm_export_dmabuf_fd", "ibv_query_port_speed", "ibv_reg_mr_ex"];
+
 /// What is exported, with its default version; without one: the empty name.
 fn exports(path: &Path) -> BTreeMap<String, String> {
     let bytes = fs::read(path).unwrap();
@@ -70,6 +73,8 @@ fn every_function_of_ours_has_the_real_one_s_version() {
     for (name, version) in &ours {
         match &**name {
             "dlopen" => assert_eq!(version, ""),
+            // Of later releases than the one that may be installed.
+            _ if NEWER.contains(&&**name) && !real.contains_key(name) => {}
             _ => assert_eq!(real.get(name), Some(version), "{name}"),
         }
     }

@@ -8,11 +8,13 @@ mod preloaded;
 
 mod abuse;
 mod c;
+mod check;
 mod command;
 mod every_byte;
 mod exports;
 mod fork;
 mod loading;
+mod objects;
 mod report;
 mod tools;
 

@@ -109,9 +109,41 @@ impl Qp {
         }
     }
 
+    /// Posts a chain, or nothing of it: what can be refused is refused before the first has any effect.
+    pub(crate) fn post_send_all<'a>(
+        &self,
+        chain: impl Iterator<Item = SendWr<'a>> + Clone,
+    ) -> Result<(), PostError> {
+        self.core.pump();
+        let mut after = After::default();
+        let mut failed = None;
+        with_executor(|executor| {
+            let mut sq = lock(&self.sq);
+            let mut room = self.room(&sq);
+            let refused = chain.clone().find_map(|wr| {
+                let admitted = self.admit(executor, &wr, room);
+                room = room.saturating_sub(1);
+                admitted.err().map(|reason| (wr, reason))
+            });
+            if let Some((wr, reason)) = refused {
+                failed = Some(self.post_error(&[wr], (0, reason)));
+                return;
+            }
+            for wr in chain {
+                self.take_send(&mut sq, executor, self.state(), &wr, &mut after);
+            }
+            if sq.flight.is_some() {
+                self.resume(&mut sq, executor, self.core.timers.now(), &mut after);
+            }
+        });
+        after.run();
+        failed.map_or(Ok(()), Err)
+    }
+
     /// Work requests that the send queue takes now.
-    pub(crate) fn send_room(&self) -> u32 {
-        self.limits.max_send_wr.saturating_sub(lock(&self.sq).taken())
+    #[inline]
+    fn room(&self, sq: &Sq) -> u32 {
+        self.limits.max_send_wr.saturating_sub(sq.taken())
     }
 
     #[cold]
@@ -129,6 +161,20 @@ impl Qp {
         wr: &SendWr<'_>,
         after: &mut After,
     ) -> Result<(), Reason> {
+        let state = self.admit(executor, wr, self.room(sq))?;
+        self.take_send(sq, executor, state, wr, after);
+        Ok(())
+    }
+
+    /// Looks whether a work request may be posted to a queue with so much room; the queue pair's
+    /// state.
+    #[inline]
+    fn admit(
+        &self,
+        executor: &mut Executor,
+        wr: &SendWr<'_>,
+        room: u32,
+    ) -> Result<QpState, Reason> {
         let view = self.gate.view();
         let state = view.state();
         if view.destroyed() {
@@ -138,9 +184,22 @@ impl Qp {
             return Err(Reason::QpState { state });
         }
         self.check_form(executor, wr)?;
-        if sq.taken() >= self.limits.max_send_wr {
+        if room == 0 {
             return Err(Reason::QueueFull { depth: self.limits.max_send_wr });
         }
+        Ok(state)
+    }
+
+    /// Takes a work request that may be posted.
+    #[inline]
+    fn take_send(
+        &self,
+        sq: &mut Sq,
+        executor: &mut Executor,
+        state: QpState,
+        wr: &SendWr<'_>,
+        after: &mut After,
+    ) {
         if state == QpState::Rts && sq.queue.is_empty() && sq.flight.is_none() {
             match self.attempt(sq, executor, wr, after) {
                 Outcome::Done(bytes) => self.succeed(sq, wr, bytes, after),
@@ -153,7 +212,6 @@ impl Qp {
             }
             self.flush_sends(sq, after);
         }
-        Ok(())
     }
 
     /// What follows when a work request is not done at the first try.
