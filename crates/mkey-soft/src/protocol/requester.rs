@@ -164,6 +164,15 @@ impl Entry {
         matches!(self.kind, Kind::Read | Kind::Atomic)
     }
 
+    /// How many sequence numbers the request takes that begins at the packet: of a READ all that is
+    /// left, as the peer judges it by its whole length (R-RA-09, R-RA-12).
+    fn asked_at_once(&self, packet: u32) -> u32 {
+        match self.kind {
+            Kind::Read => self.packets.saturating_sub(packet).max(1),
+            _ => 1,
+        }
+    }
+
     /// Whether it is work on this side that is not done.
     fn is_due_here(&self) -> bool {
         matches!(self.kind, Kind::Local { .. }) && !self.done
@@ -253,14 +262,8 @@ impl Requester {
         }
         let step = if entry.kind == Kind::Data { packet } else { 0 };
         let flying = (entry.weight + u64::from(step)).saturating_sub(self.acked_weight());
-        let packets = self.portion(entry, packet);
-        let waits_for_answers = packet > entry.landed
-            && (self.asked() >= self.max_reads
-                || packet - entry.landed + packets > self.transport.window);
-        if self.transport.reliable
-            && (flying >= u64::from(self.transport.window)
-                || entry.kind == Kind::Read && waits_for_answers)
-        {
+        let packets = entry.asked_at_once(packet);
+        if self.transport.reliable && flying >= u64::from(self.transport.window) {
             return Next::Nothing;
         }
         let mtu = u64::from(self.transport.mtu);
@@ -280,41 +283,6 @@ impl Requester {
         })
     }
 
-    /// How many of a message's sequence numbers the request takes that begins at one of them. A READ
-    /// is asked for in portions, so that no more of its answers are under way than the window holds.
-    /// What is asked for once more is within one portion: the responder knows each as a READ of its
-    /// own.
-    fn portion(&self, entry: &Entry, packet: u32) -> u32 {
-        match entry.kind {
-            Kind::Read => {
-                let whole = self.whole_portion();
-                let left = entry.packets - packet.min(entry.packets);
-                left.min(whole - packet % whole).max(1)
-            }
-            _ => 1,
-        }
-    }
-
-    fn whole_portion(&self) -> u32 {
-        self.transport.window.div_ceil(2).max(1)
-    }
-
-    /// READs, as the responder counts them, and atomics that were asked for and not answered yet.
-    fn asked(&self) -> u32 {
-        let Cursor { message: at, packet } = self.cursor;
-        let asked = |(entry, message): (&Entry, u64)| match entry.kind {
-            _ if entry.done => 0,
-            Kind::Atomic => u32::from(message < at),
-            Kind::Read => {
-                let upto = if message < at { entry.packets } else { packet };
-                let whole = self.whole_portion();
-                upto.div_ceil(whole).saturating_sub(entry.landed / whole)
-            }
-            _ => 0,
-        };
-        self.entries.iter().zip(self.front..=at).map(asked).sum()
-    }
-
     /// Whether a message may not begin yet.
     fn waits(&self, entry: &Entry) -> bool {
         if entry.fence && self.reads > 0 {
@@ -322,7 +290,7 @@ impl Requester {
         }
         match entry.kind {
             Kind::Local { alone } => alone && self.begun > self.front,
-            Kind::Read | Kind::Atomic => self.asked() >= self.max_reads,
+            Kind::Read | Kind::Atomic => self.reads >= self.max_reads,
             Kind::Data => false,
         }
     }
@@ -342,10 +310,8 @@ impl Requester {
     pub(crate) fn sent(&mut self, now: Duration) {
         let Cursor { message, packet } = self.cursor;
         let reliable = self.transport.reliable;
-        let Some(packets) = self.entry(message).map(|entry| self.portion(entry, packet)) else {
-            return;
-        };
         let Some(entry) = self.entry_mut(message) else { return };
+        let packets = entry.asked_at_once(packet);
         let answers = entry.answers();
         let through = packet + packets >= entry.packets;
         entry.done |= through && !reliable;

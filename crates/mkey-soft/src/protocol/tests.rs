@@ -462,33 +462,36 @@ fn a_read_response_of_another_length_is_a_bad_response() {
     assert_eq!(requester.take_ended(), Some(Err(Ending::bare(WcStatus::BadRespErr))));
 }
 
-/// No more answers of a READ are asked for than the window holds.
+/// The peer judges a READ by its whole length, and knows what is asked for once more as a part of it.
 #[test]
-fn long_reads_are_asked_for_in_portions() {
+fn a_long_read_is_asked_for_at_once_and_what_is_missing_of_it_once_more() {
+    const LENGTH: u64 = 256 * 30 + 1;
     let patience = Patience { answers: 1, receivers: 1, timeout: Some(TIMEOUT) };
-    // A window of 16 packets.
-    for (reads, portions) in [(4, 2), (1, 1)] {
-        let mut requester = Requester::new(transport(256, 0), patience, reads);
-        requester.push(Message { kind: Kind::Read, length: 256 * 30 + 1, fence: false });
-        let mut asked = Vec::new();
-        let mut landed = 0;
-        while landed < 31 {
-            while let Next::Packet(out) = requester.next(Duration::ZERO, false) {
-                requester.sent(Duration::ZERO);
-                asked.push((out.psn.get(), out.offset, out.length));
-            }
-            let under_way = asked.iter().map(|(.., length)| length.div_ceil(256)).sum::<u64>();
-            assert!(under_way - landed <= 8 * portions);
-            let bytes = if landed < 30 { 256 } else { 1 };
-            let response = Response::Read(ReadResponse::Middle);
-            let heard = requester.hear(psn(landed as u32), &response, bytes, Duration::ZERO);
-            assert_eq!(heard, Heard::Land { message: 0, offset: landed * 256 });
-            landed += 1;
+    let mut requester = Requester::new(transport(256, 0), patience, 1);
+    requester.push(Message { kind: Kind::Read, length: LENGTH, fence: false });
+    let asked = |requester: &mut Requester| match requester.next(Duration::ZERO, false) {
+        Next::Packet(out) => {
+            requester.sent(Duration::ZERO);
+            Some((out.psn.get(), out.offset, out.length))
         }
-        assert_eq!(requester.take_ended(), Some(Ok(())));
-        let whole = [(0, 0, 2048), (8, 2048, 2048), (16, 4096, 2048), (24, 6144, 256 * 6 + 1)];
-        assert_eq!(asked, whole);
+        _ => None,
+    };
+    let answer = |requester: &mut Requester, at: u64| {
+        let bytes = if at < 30 { 256 } else { 1 };
+        requester.hear(psn(at as u32), &Response::Read(ReadResponse::Middle), bytes, Duration::ZERO)
+    };
+    assert_eq!(asked(&mut requester), Some((0, 0, LENGTH)));
+    assert_eq!(asked(&mut requester), None);
+    for at in 0..5 {
+        assert_eq!(answer(&mut requester, at), Heard::Land { message: 0, offset: at * 256 });
     }
+    assert_eq!(answer(&mut requester, 6), Heard::Nothing, "5 is missing");
+    assert_eq!(asked(&mut requester), Some((5, 5 * 256, LENGTH - 5 * 256)));
+    assert_eq!(asked(&mut requester), None);
+    for at in 5..31 {
+        assert_eq!(answer(&mut requester, at), Heard::Land { message: 0, offset: at * 256 });
+    }
+    assert_eq!(requester.take_ended(), Some(Ok(())));
 }
 
 /// Answers to what was never sent, and old ones, change nothing.

@@ -346,10 +346,17 @@ impl Qp {
             self.handle_request(executor, self.gate.connection(view.epoch()), &mut request, after);
     }
 
-    /// Sends what the responder has to say, as far as there is room for it.
+    /// Sends what the responder has to say, as far as there is room for it, and no more at a time than
+    /// the path holds: a READ may be long, and others wait for the thread and its locks.
     fn reply(&self, listening: &mut Listening, executor: &mut Executor, after: &mut After) {
         let Listening { machine, back: Some(back), .. } = listening else { return };
+        let mut room = back.path.window();
         while let Some(reply) = machine.next() {
+            if room == 0 {
+                self.wait_for_room();
+                break;
+            }
+            room -= 1;
             let body = match &self.xrc {
                 None => Body::RcResponse(reply.response),
                 Some(_) => Body::XrcResponse(reply.response),

@@ -83,11 +83,7 @@ impl Qp {
     /// Posts a chain to the send queue.
     #[inline]
     pub(crate) fn post_send(&self, chain: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.core.pump();
-        // A peer hears the answer to what it has asked before what the program does about it.
-        if self.owes() {
-            self.last_replies();
-        }
+        self.before_posting();
         let mut after = After::default();
         let mut failed = None;
         with_executor(|executor| {
@@ -114,7 +110,7 @@ impl Qp {
         &self,
         chain: impl Iterator<Item = SendWr<'a>> + Clone,
     ) -> Result<(), PostError> {
-        self.core.pump();
+        self.before_posting();
         let mut after = After::default();
         let mut failed = None;
         with_executor(|executor| {
@@ -138,6 +134,15 @@ impl Qp {
         });
         after.run();
         failed.map_or(Ok(()), Err)
+    }
+
+    /// A peer hears the answer to what it has asked before what the program does about it.
+    #[inline]
+    fn before_posting(&self) {
+        self.core.pump();
+        if self.core.port.is_some() && self.owes() {
+            self.last_replies();
+        }
     }
 
     /// Work requests that the send queue takes now.
