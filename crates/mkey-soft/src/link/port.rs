@@ -82,6 +82,12 @@ impl Port {
         self.born == generation()
     }
 
+    /// Whether there is anything to drive, in the process that it is of: of what a forked child has
+    /// inherited its parent goes on to take packets.
+    fn is_ours(&self) -> bool {
+        self.is_active() && self.is_of_this_process()
+    }
+
     /// Whether there is anything to drive.
     #[inline(always)]
     pub(crate) fn is_active(&self) -> bool {
@@ -196,7 +202,7 @@ impl Port {
 
     /// As [`Port::drive`], of this port only and on any thread; whether anything had arrived.
     pub(crate) fn turn(&self) -> bool {
-        self.is_active() && self.take_in(false)
+        self.is_ours() && self.take_in(false)
     }
 
     fn take_in(&self, wait: bool) -> bool {
@@ -218,12 +224,12 @@ impl Port {
 
     /// As [`super::Link::hang_bells`].
     pub(crate) fn hang_bells(&self) -> bool {
-        self.is_active() && self.ways.hang_bells()
+        self.is_ours() && self.ways.hang_bells()
     }
 
     /// As [`super::Link::take_bells_down`].
     pub(crate) fn take_bells_down(&self, program_polls: bool) {
-        if self.is_active() {
+        if self.is_ours() {
             self.ways.take_bells_down(program_polls);
         }
     }

@@ -127,6 +127,10 @@ impl Ways {
                     if let Some(path) = shared() {
                         return Some(path);
                     }
+                    // It only does not listen yet.
+                    if Endpoint::is_on_this_host(gid, qp_num) {
+                        return None;
+                    }
                     real.far.write().unwrap_or_else(PoisonError::into_inner).insert(gid);
                 }
                 real.udp()?.path(gid, qp_num, lasting)

@@ -10,6 +10,7 @@ mod socket;
 use super::datagram::{address, around};
 use super::shm::Endpoint;
 use super::{Envelope, Fill, Inbound, Link, Outbound, Path, Unsent};
+use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::options::gid_of;
 use crate::payload::Bytes;
@@ -45,6 +46,8 @@ pub(crate) struct Udp {
     /// The thread is woken by packets.
     wakes: AtomicBool,
     me: Weak<Udp>,
+    /// Forked children have the socket, too; it is their parent's.
+    born: u32,
 }
 
 impl Udp {
@@ -58,7 +61,7 @@ impl Udp {
         let mut sockets = lock(&SOCKETS);
         let sockets = sockets.get_or_insert_default();
         sockets.retain(|_, udp| udp.strong_count() > 0);
-        let place = (gid, crate::core::generation());
+        let place = (gid, generation());
         if let Some(udp) = sockets.get(&place).and_then(Weak::upgrade) {
             return Ok(udp);
         }
@@ -71,6 +74,7 @@ impl Udp {
             watched: OnceLock::new(),
             wakes: AtomicBool::new(true),
             me: me.clone(),
+            born: generation(),
         });
         sockets.insert(place, Arc::downgrade(&udp));
         Ok(udp)
@@ -216,7 +220,9 @@ impl Source for Udp {
 
 impl Drop for Udp {
     fn drop(&mut self) {
-        if let Some((driver, token)) = self.watched.get() {
+        if self.born == generation()
+            && let Some((driver, token)) = self.watched.get()
+        {
             driver.forget(&self.socket, *token);
         }
     }
@@ -241,6 +247,9 @@ impl Path for Route {
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
+        if self.udp.born != generation() {
+            return Ok(());
+        }
         let envelope = self.envelope(&packet.envelope);
         // Between ports that can not reach each other it is lost.
         let Some(around) = around(self.udp.gid, self.to, &envelope) else { return Ok(()) };
