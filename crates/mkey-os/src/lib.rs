@@ -52,6 +52,8 @@
 //!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
+//! **[`signals`], dispositions.** Whether a signal was inherited as ignored.
+//!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
 //!
@@ -94,6 +96,7 @@ pub mod prefault;
 pub mod proc;
 pub mod rdma_cgroup;
 pub mod rdma_netlink;
+pub mod signals;
 mod spans;
 pub mod system_calls;
 pub mod tracefs;

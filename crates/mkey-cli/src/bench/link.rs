@@ -14,6 +14,8 @@ use mkey_core::queue_pair::{QpInit, QpKind, QpModify};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The most work requests in one chain.
@@ -82,6 +84,46 @@ pub struct Target {
     pub remote: RemoteAddr,
     /// Bytes.
     pub length: u32,
+}
+
+/// Whether queue pairs connect where the port says that it is down.
+///
+/// # Errors
+/// `PortDown`, with what brings it up.
+pub fn check_port<D: DataPlane>(device: &D, source: &Arena) -> Result<()> {
+    if device.port().active {
+        return Ok(());
+    }
+    judge_port(device.name(), Link::connect(device, source).map(drop))
+}
+
+/// What a connection over a port that says it is down came to. A port may be up in fact, and what
+/// else fails is told by each row.
+///
+/// # Errors
+/// `PortDown` if it was the connecting that failed.
+pub fn judge_port(device: &str, connected: Result<()>) -> Result<()> {
+    match connected {
+        Err(RowError::Verb(error)) if error.verb == "modify_qp" => {
+            let why = std::io::Error::from_raw_os_error(error.errno()).to_string();
+            let mend = match interface(Path::new("/sys/class/infiniband"), device) {
+                Some(interface) => format!("sudo ip link set {interface} up"),
+                None => "bring its link up (InfiniBand: cable, switch and subnet manager)".into(),
+            };
+            Err(RowError::PortDown { device: device.to_owned(), why, mend })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The network interface of a device: soft-RoCE names its own, a card has it beside.
+fn interface(devices: &Path, device: &str) -> Option<String> {
+    let folder = devices.join(device);
+    if let Ok(parent) = fs::read_to_string(folder.join("parent")) {
+        return Some(parent.trim().to_owned()).filter(|name| !name.is_empty());
+    }
+    let first = fs::read_dir(folder.join("device/net")).ok()?.flatten().next()?;
+    first.file_name().into_string().ok()
 }
 
 impl<'a, D: DataPlane> Link<'a, D> {

@@ -171,7 +171,7 @@ pub fn missing(error: &TraceError) -> Missing {
         TraceError::Denied { .. } => Some("sudo mkey bench registration --stages".to_owned()),
         other => other.mend(),
     };
-    Missing { what: format!("no kernel stages: {error}"), command }
+    Missing::new(format!("no kernel stages: {error}"), command)
 }
 
 #[cfg(test)]

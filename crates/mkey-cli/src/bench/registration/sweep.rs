@@ -137,7 +137,9 @@ impl<D: Device> Context<'_, D> {
         order.sort_unstable_by(|a, b| b.cmp(a));
         let largest = self.args.sizes.0.last().copied().unwrap_or(0);
         // What may be locked shows at each size.
-        let fit = memory::fit(largest, &Bounds { lockable: None, ..memory::bounds() });
+        let bounds = Bounds { lockable: None, ..memory::bounds() };
+        let told = |bytes| format!("sizes above {} are not measured", size(bytes));
+        let fit = memory::fit_told(largest, &bounds, told);
         let pd = self.device.alloc_pd()?;
         let mut measured = Vec::new();
         let mut failed = Failed::default();

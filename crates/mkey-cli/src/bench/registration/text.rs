@@ -4,7 +4,7 @@ use super::report::{Figures, Iommu, Probes, Row, Stages, Sweep, Term};
 use crate::bench::report::Outcome;
 use crate::bench::report::Summary;
 use crate::bench::table::{Line, Side, WIDTH, render};
-use crate::bench::text::{head, missing, whose};
+use crate::bench::text::{ending, head, whose};
 use crate::bench::units::{count, size, time};
 use std::fmt::Write;
 
@@ -26,10 +26,7 @@ pub fn sweep(sweep: &Sweep) -> String {
         let _ = write!(out, "\n{}({IOMMU_LABEL})\n", wrapped(&iommu_title(of)));
         out.push_str(&iommu(sweep, of));
     }
-    if !sweep.missing.is_empty() || !sweep.device.notes.is_empty() {
-        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, &sweep.missing, &sweep.device);
-    }
+    ending(&mut out, &sweep.missing, &sweep.device);
     out
 }
 
@@ -61,7 +58,9 @@ pub fn reading(sweep: &Sweep) -> String {
 }
 
 fn terms_reading(sweep: &Sweep) -> &'static str {
-    if sweep.rows.iter().filter_map(Row::figures).any(|figures| figures.terms.is_some()) {
+    let mut measured = sweep.rows.iter().filter_map(Row::figures);
+    // Where nothing was measured the device had nothing to tell yet.
+    if sweep.device.is_mkeys() || measured.any(|figures| figures.terms.is_some()) {
         "register and deregister: the verbs from call to return, of memory that is brought in \
          already. pin, table and unpin are terms as the device counts them, medians of their own; \
          rest is what is left of register."
