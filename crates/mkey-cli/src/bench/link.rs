@@ -292,3 +292,36 @@ fn failed<D: Device>(device: &D, completion: &Completion) -> RowError {
         });
     RowError::Work { opcode: completion.opcode, status: completion.status, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mkey_core::error::{Error, Reason};
+
+    fn refused(verb: &'static str) -> Result<()> {
+        let reason = Reason::System { call: verb, errno: 101 };
+        Err(RowError::Verb(Error::new(verb, "", reason)))
+    }
+
+    #[test]
+    fn only_a_connection_that_fails_shows_that_the_port_is_down() {
+        let down = judge_port("none0", refused("modify_qp")).unwrap_err();
+        assert!(down.is_failure());
+        let said = down.to_string();
+        assert!(said.starts_with("the port of none0 is down (Network is unreachable"), "{said}");
+        assert!(judge_port("none0", refused("reg_mr")).is_ok());
+        assert!(judge_port("none0", Ok(())).is_ok());
+    }
+
+    #[test]
+    fn the_interface_of_a_device_is_its_parent_or_beside_it() {
+        let devices = tempfile::tempdir().unwrap();
+        let (soft, card) = (devices.path().join("rxe0"), devices.path().join("mlx5_0"));
+        fs::create_dir_all(&soft).unwrap();
+        fs::write(soft.join("parent"), "eth0\n").unwrap();
+        fs::create_dir_all(card.join("device/net/ens1")).unwrap();
+        assert_eq!(interface(devices.path(), "rxe0").as_deref(), Some("eth0"));
+        assert_eq!(interface(devices.path(), "mlx5_0").as_deref(), Some("ens1"));
+        assert_eq!(interface(devices.path(), "none0"), None);
+    }
+}

@@ -36,6 +36,10 @@ pub fn reserve(kind: PageKind, needed: u64, free: u64, error: &ReserveError) -> 
             "{kind} pages: {needed} needed, {free} free, and the kernel found only {got} of \
              {asked} more: memory is too fragmented or too small"
         ),
+        // How many are free is not known then.
+        ReserveError::Unread { path, errno } => {
+            format!("{kind} pages: {needed} needed; {} can not be read ({errno})", path.display())
+        }
         other => format!("{kind} pages: {needed} needed, {free} free; {other}"),
     };
     Missing::with(what, error.mend())
