@@ -323,7 +323,7 @@ pub fn ending(out: &mut String, lacks: &[Missing], device: &DeviceFacts) {
 }
 
 /// What was not allowed, with the commands that would, and the device's notes.
-pub fn missing(out: &mut String, missing: &[Missing], device: &DeviceFacts) {
+fn missing(out: &mut String, missing: &[Missing], device: &DeviceFacts) {
     let item = |out: &mut String, text: &str, first: &str| {
         let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent("  ");
         let _ = writeln!(out, "{}", textwrap::fill(text, options));
