@@ -5,6 +5,10 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Held by each test: the kernel's list of probes is one for all.
+static PROBES: Mutex<()> = Mutex::new(());
 
 /// The system call that the test makes, as a function of the kernel.
 const CALL: &str =
@@ -13,6 +17,7 @@ const CALL: &str =
 #[test]
 #[ignore = "needs the kernel's probes: run in the guests of `cargo xtask test --only vm`"]
 fn calls_of_this_thread_are_timed_and_nothing_stays() {
+    let _alone = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
     let functions = [CALL, "no_such_function_in_any_kernel"];
     let (session, refused) = match Session::start(&functions) {
         Ok(started) => started,
@@ -53,6 +58,7 @@ const KILLED: &str = "MKEY_TEST_TRACEFS_KILLED";
 #[test]
 #[ignore = "needs the kernel's probes: run in the guests of `cargo xtask test --only vm`"]
 fn the_probes_of_a_killed_process_go_with_the_next_session() {
+    let _alone = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
     const TEST: &str = "the_probes_of_a_killed_process_go_with_the_next_session";
     let (session, _) = match Session::start(&[CALL]) {
         Ok(started) => started,
