@@ -5,7 +5,9 @@ use crate::exit::End;
 use mkey_core::error::Error;
 use mkey_ibverbs::IbvDevice;
 use mkey_soft::{PinMode, SoftDevice, SoftOptions};
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,8 +73,8 @@ pub fn open_real(name: &str) -> Result<Arc<IbvDevice>, Error> {
 /// Opens a real device that is to be measured.
 ///
 /// # Errors
-/// A usage error: it is not here, with what mends it and the devices there are; or something is
-/// asked for that only the software RNIC takes.
+/// `Failed`: it can not be opened, with what mends it. A usage error: it is not here, with the
+/// devices there are; or something is asked for that only the software RNIC takes.
 pub fn open_measured(
     name: &str,
     pin: Option<Pin>,
@@ -90,8 +92,20 @@ fn only_software(pin: Option<Pin>, command_cost: Duration) -> Result<(), End> {
     Err(End::Usage(format!("--pin and --command-cost are for {SOFTWARE} only")))
 }
 
+/// A device that could not be opened: one that is not there was asked for wrongly.
 fn not_here(name: &str, error: &Error) -> End {
-    End::Usage(format!("no device {name:?}: {error}; there are:\n{}", list()))
+    if is_there(Path::new("/sys/class/infiniband"), name) {
+        let why = error.reason.to_string();
+        let named = why.starts_with(&format!("{name} cannot be opened"));
+        return End::Failed(if named { why } else { format!("{name} cannot be opened: {why}") });
+    }
+    // The list tells why there is no real device, if there is none.
+    End::Usage(format!("no device {name:?} here; there are:\n{}", list()))
+}
+
+/// Whether the kernel has a device of this name.
+fn is_there(devices: &Path, name: &str) -> bool {
+    Path::new(name).file_name() == Some(OsStr::new(name)) && devices.join(name).exists()
 }
 
 /// A device opened for the library.
@@ -137,4 +151,29 @@ pub fn list() -> String {
         text.push_str(&format!("and no real one: {why}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mkey_core::error::Reason;
+
+    #[test]
+    fn only_a_device_that_the_kernel_has_is_there() {
+        let devices = tempfile::tempdir().unwrap();
+        std::fs::create_dir(devices.path().join("rxe0")).unwrap();
+        assert!(is_there(devices.path(), "rxe0"));
+        for name in ["rxe1", "", ".", "..", "../..", "rxe0/.", "/"] {
+            assert!(!is_there(devices.path(), name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_asked_for_wrongly_and_told_once() {
+        let why = "no library, and so on";
+        let error = Error::new("open_device", "none0", Reason::NoDevice { why: why.into() });
+        let End::Usage(text) = not_here("none0", &error) else { panic!("not a usage error") };
+        assert!(text.starts_with("no device \"none0\" here; there are:\n  mkey0  "), "{text}");
+        assert!(!text.contains(why), "{text}");
+    }
 }

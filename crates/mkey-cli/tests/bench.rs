@@ -112,7 +112,17 @@ fn an_interrupted_run_gives_its_huge_pages_back() {
     }
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json");
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [
+        Signal::INT,
+        Signal::TERM,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::ALARM,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::XCPU,
+        Signal::XFSZ,
+    ] {
         let before = huge_pages();
         let mut command = mkey(&["bench", "--memory", "64MiB", "--time", "60s", "--json"]);
         let Output { status, stderr, .. } =
@@ -136,4 +146,57 @@ fn a_finished_run_gives_its_huge_pages_back() {
     // It had reserved some: otherwise this test shows nothing.
     measured(&report, "mr-2m");
     assert_eq!(huge_pages(), before);
+}
+
+/// Ends by itself although SIGHUP comes, as under nohup.
+#[test]
+fn a_signal_that_the_run_was_started_to_ignore_does_not_end_it() {
+    let _alone = alone();
+    let mut command = std::process::Command::new("sh");
+    let run = "trap '' HUP; exec \"$0\" bench --memory 4MiB --time 1s --no-reserve --json -";
+    command.args(["-c", run, env!("CARGO_BIN_EXE_mkey")]);
+    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    // The signal is to come when the run would take it: SIGXFSZ, the last that it takes, shows when.
+    let status = format!("/proc/{}/status", child.id());
+    let takes_signals = || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (Signal::XFSZ.as_raw() - 1)) != 0
+    };
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !takes_signals() {
+        assert!(std::time::Instant::now() < patience, "signals were never taken");
+        std::thread::yield_now();
+    }
+    for _ in 0..20 {
+        rustix::process::kill_process(pid, Signal::HUP).unwrap();
+        std::thread::yield_now();
+    }
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(serde_json::from_slice::<serde_json::Value>(&ended.stdout).is_ok());
+}
+
+#[test]
+fn a_page_that_can_not_be_written_does_not_take_the_tables_away() {
+    let _alone = alone();
+    let quick = ["--memory", "4MiB", "--time", "1s", "--no-reserve", "--html", "/dev/full"];
+    let (code, stdout, stderr) = common::run(&mut mkey(&[&["bench"][..], &quick].concat()));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("/dev/full"), "{stderr}");
+    assert!(stdout.contains("What registration costs"), "{stdout}");
+}
+
+#[test]
+fn one_file_for_two_outputs_is_asked_for_wrongly() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x");
+    let file = file.to_str().unwrap();
+    for command in [&["bench"][..], &["bench", "registration"]] {
+        let arguments = [command, &["--json", file, "--html", file]].concat();
+        let (code, stdout, stderr) = common::run(&mut mkey(&arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(stderr.contains("--json and --html are the same file"), "{stderr}");
+    }
 }

@@ -233,10 +233,15 @@ fn a_model_of_a_sweep_from_a_file_or_a_pipe_is_the_same() {
         .map(|text| serde_json::from_slice(text).unwrap())
         .collect();
     assert_eq!(models[0].from, file.display().to_string());
-    assert_eq!(models[1].from, "-");
+    assert_eq!(models[1].from, "standard input");
     models[1].from = models[0].from.clone();
     assert_eq!(models[0], models[1]);
     assert_eq!(models[0].sweep, written);
+    // And what a model holds is fitted again.
+    fs::write(&file, &from_file).unwrap();
+    let (code, again, stderr) = run(mkey(&["model", "--json", "-", "--from"]).arg(&file));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(serde_json::from_str::<Model>(&again).unwrap(), models[0]);
 }
 
 #[test]

@@ -82,6 +82,31 @@ pub fn pool(page_size: usize) -> Option<Pool> {
     })
 }
 
+/// Why the pool of pages of `page_size` bytes can not be read although the kernel may have it, and the
+/// file; `None` if it can be, or if the kernel has no such pages.
+pub fn unread(page_size: usize) -> Option<(PathBuf, Errno)> {
+    unread_below(Path::new("/sys"), page_size)
+}
+
+fn unread_below(sys: &Path, page_size: usize) -> Option<(PathBuf, Errno)> {
+    let path = folder(&sys.join("kernel/mm/hugepages"), page_size).join("nr_hugepages");
+    let error = fs::read_to_string(&path).err()?;
+    // A kernel that shows its memory management shows all sizes that it has.
+    if error.kind() == std::io::ErrorKind::NotFound && sys.join("kernel/mm").exists() {
+        return None;
+    }
+    Some((path, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+}
+
+/// What makes a pool readable that [`unread`] is told of.
+pub fn mend_unread(errno: Errno) -> &'static str {
+    match errno {
+        Errno::MFILE => "ulimit -n 1024",
+        Errno::NOENT => "sudo mount -t sysfs sysfs /sys   # container: let it have /sys",
+        _ => "let this user read /sys",
+    }
+}
+
 /// Hugetlb pages could not be reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
@@ -90,6 +115,14 @@ pub enum ReserveError {
     NoSuchSize {
         /// The size asked for.
         page_size: usize,
+    },
+    /// How many there are can not be read.
+    #[error("{} can not be read ({errno}); {}", path.display(), mend_unread(*errno))]
+    Unread {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
     },
     /// Only root may.
     #[error("writing {} is refused ({errno}); {}", path.display(), self.mend())]
@@ -120,6 +153,7 @@ impl ReserveError {
             Self::NoSuchSize { page_size } => {
                 format!("boot with hugepagesz={}K", page_size / 1024)
             }
+            Self::Unread { errno, .. } => mend_unread(*errno).to_owned(),
             Self::Refused { path, pages, .. } => {
                 format!("echo {pages} | sudo tee {}", path.display())
             }
@@ -151,7 +185,10 @@ pub struct RestoreHandle {
 /// [`ReserveError`]; the pool is then as before.
 pub fn reserve(page_size: usize, more: u64) -> Result<Reservation, ReserveError> {
     let path = folder(Path::new("/sys/kernel/mm/hugepages"), page_size).join("nr_hugepages");
-    let seen = read_count(&path).ok_or(ReserveError::NoSuchSize { page_size })?;
+    let seen = read_count(&path).ok_or_else(|| match unread(page_size) {
+        Some((path, errno)) => ReserveError::Unread { path, errno },
+        None => ReserveError::NoSuchSize { page_size },
+    })?;
     let (before, after) =
         change(&path, |now| now.saturating_add(more)).map_err(|error| ReserveError::Refused {
             path: path.clone(),
@@ -261,6 +298,20 @@ mod tests {
             nodes: vec![],
         };
         assert_eq!(pool.available(), 2 + 2);
+    }
+
+    #[test]
+    fn a_pool_that_can_not_be_read_is_not_one_that_is_not_there() {
+        let sys = tempfile::tempdir().unwrap();
+        let (path, errno) = unread_below(sys.path(), 2 << 20).unwrap();
+        assert!(path.ends_with("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"));
+        assert_eq!(errno, Errno::NOENT);
+        assert!(mend_unread(errno).contains("/sys"));
+        fs::create_dir_all(sys.path().join("kernel/mm/hugepages/hugepages-2048kB")).unwrap();
+        assert_eq!(unread_below(sys.path(), 2 << 20), None);
+        fs::create_dir(&path).unwrap();
+        assert_eq!(unread_below(sys.path(), 2 << 20), Some((path, Errno::ISDIR)));
+        assert_eq!(unread_below(sys.path(), 1 << 30), None);
     }
 
     #[test]

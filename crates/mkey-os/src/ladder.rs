@@ -14,6 +14,7 @@ use crate::numa::{self, Binding};
 use crate::prefault::{self, PrefaultError};
 use std::fs;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 /// Which rungs may serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,16 @@ pub enum Reason {
     /// The kernel or the CPU has no such pages.
     #[error("the kernel has none of this size")]
     NoSuchSize,
+    /// The kernel refused them, and its pool, which would tell more, can not be read.
+    #[error("the kernel refused them ({refused}), and {} can not be read ({errno})", path.display())]
+    PoolUnread {
+        /// What `mmap` answered.
+        refused: Errno,
+        /// The file of the pool.
+        path: PathBuf,
+        /// Why it can not be read.
+        errno: Errno,
+    },
     /// Rounding up to this page size would waste too much.
     #[error("{len} bytes would take {rounded}")]
     Waste {
@@ -129,6 +140,7 @@ impl Reason {
                 ))
             }
             Self::NoSuchSize => Some("boot with hugepagesz= and hugepages= for this size".into()),
+            Self::PoolUnread { errno, .. } => Some(hugepages::mend_unread(*errno).into()),
             Self::ThpOff { .. } => {
                 Some("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled".into())
             }
@@ -234,7 +246,10 @@ fn explain(len: usize, kind: PageKind, error: OsError) -> Reason {
         return Reason::Os(error);
     }
     match hugepages::pool(kind.size()) {
-        None => Reason::NoSuchSize,
+        None => match hugepages::unread(kind.size()) {
+            Some((path, errno)) => Reason::PoolUnread { refused: error.errno, path, errno },
+            None => Reason::NoSuchSize,
+        },
         Some(pool) if error.errno == Errno::NOMEM => Reason::Pool {
             page_size: pool.page_size,
             needed: len.div_ceil(kind.size()) as u64,

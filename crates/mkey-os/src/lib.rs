@@ -55,6 +55,8 @@
 //!
 //! **[`system_calls`], counted.** How many a piece of work makes, exactly and without a tracer.
 //!
+//! **[`signals`], dispositions.** Whether a signal was inherited as ignored.
+//!
 //! **`confine`, for tests** (feature `test-support`). Docker's seccomp profile, another user, a
 //! small memlock limit; the example `under_docker_seccomp` runs a command so.
 //!
@@ -99,6 +101,7 @@ pub mod proc;
 pub mod quiet_thread;
 pub mod rdma_cgroup;
 pub mod rdma_netlink;
+pub mod signals;
 mod spans;
 pub mod system_calls;
 pub mod tracefs;

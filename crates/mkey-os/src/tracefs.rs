@@ -2,13 +2,17 @@
 //! each.
 //!
 //! A [`Session`] has its own instance of the trace buffer and its own group of probes, so that
-//! nothing that others trace is touched; both go when it is dropped. Needs root and a kernel with
+//! nothing that others trace is touched; both go when it is dropped, and those of a process that was killed
+//! when the next one starts. Needs root and a kernel with
 //! `CONFIG_KPROBE_EVENTS` (Documentation/trace/kprobetrace.rst).
 //!
 //! Times include what the probes themselves cost (some hundred nanoseconds a call): good for the
 //! share of each function, not for the time of a short whole.
 
+mod leftovers;
+
 use crate::error::Errno;
+use leftovers::Mark;
 use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
@@ -96,9 +100,9 @@ pub struct Event {
 /// Time in one function, all its calls together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Calls that returned.
+    /// Calls that returned, but for those from within another one of it.
     pub calls: u64,
-    /// From entry to return, nanoseconds.
+    /// From entry to return of these, nanoseconds.
     pub total_ns: u64,
     /// The same without the probed functions that it called, nanoseconds.
     pub own_ns: u64,
@@ -114,10 +118,12 @@ pub struct Session {
     ids: Vec<(u32, usize, bool)>,
     probes: Vec<String>,
     functions: usize,
+    /// Tells other processes that this one still lives.
+    _mark: Option<Mark>,
 }
 
 impl Session {
-    /// Probes the functions that can be; the others are named.
+    /// Probes the functions that can be; the others are named. Removes what killed processes left.
     ///
     /// # Errors
     /// [`TraceError`] if none can be probed at all.
@@ -130,10 +136,18 @@ impl Session {
         if !root.join("kprobe_events").exists() {
             return Err(TraceError::NoKprobes);
         }
-        let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
-        let group = format!("mkey_{}_{number}", std::process::id());
-        let instance = root.join("instances").join(&group);
-        fs::create_dir(&instance).map_err(|error| refused(&instance, &error))?;
+        leftovers::remove(root);
+        let (group, instance) = loop {
+            let group = leftovers::name(SESSIONS.fetch_add(1, Ordering::Relaxed));
+            let instance = root.join("instances").join(&group);
+            match fs::create_dir(&instance) {
+                Ok(()) => break (group, instance),
+                // Of a killed process that had the same number: it goes when this one has ended.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(refused(&instance, &error)),
+            }
+        };
+        let mark = Mark::new(&instance);
         // From here on, dropping it removes what was made.
         let mut session = Self {
             root: root.to_owned(),
@@ -142,6 +156,7 @@ impl Session {
             ids: Vec::new(),
             probes: Vec::new(),
             functions: functions.len(),
+            _mark: mark,
         };
         let mut not_probed = Vec::new();
         for (function, name) in functions.iter().enumerate() {
@@ -193,7 +208,7 @@ impl Session {
         let mut made = Vec::with_capacity(2);
         for (letter, returned) in [("p", false), ("r", true)] {
             let event = format!("{}/{letter}{function}", self.group);
-            self.define(&format!("{letter}:{event} {name}"))
+            leftovers::define(&self.root, &format!("{letter}:{event} {name}"))
                 .map_err(|error| format!("the kernel refuses a probe there ({error})"))?;
             self.probes.push(event.clone());
             let path = self.root.join("events").join(&event).join("id");
@@ -204,11 +219,6 @@ impl Session {
         }
         self.ids.append(&mut made);
         Ok(())
-    }
-
-    fn define(&self, line: &str) -> std::io::Result<()> {
-        let mut file = fs::OpenOptions::new().append(true).open(self.root.join("kprobe_events"))?;
-        file.write_all(format!("{line}\n").as_bytes())
     }
 
     fn set(&self, file: &str, value: &str) -> Result<(), TraceError> {
@@ -226,7 +236,7 @@ impl Drop for Session {
         // What can not be removed now stays disabled: there is nobody to tell.
         let _ = self.set(&format!("events/{}/enable", self.group), "0");
         for probe in &self.probes {
-            let _ = self.define(&format!("-:{probe}"));
+            let _ = leftovers::define(&self.root, &format!("-:{probe}"));
         }
         let _ = fs::remove_dir(&self.instance);
     }
@@ -298,12 +308,19 @@ fn parse(text: &str, ids: &[(u32, usize, bool)]) -> Result<Vec<Event>, TraceErro
 /// The time spent in each of `functions` functions by the calls of one thread, and in the outermost
 /// ones together, nanoseconds. A call whose return was missed counts as its caller's time.
 pub fn spent(events: &[Event], functions: usize) -> (Vec<Spent>, u64) {
+    spent_by(events, &(0..functions).collect::<Vec<_>>(), functions)
+}
+
+/// As [`spent`], of `groups` groups of functions; `group_of` has that of each function. What a
+/// function of a group calls of the same group is no call of the group, and its time counts once.
+pub fn spent_by(events: &[Event], group_of: &[usize], groups: usize) -> (Vec<Spent>, u64) {
     struct Frame {
         function: usize,
         since: u64,
         inner: u64,
     }
-    let mut spent = vec![Spent::default(); functions];
+    let mut spent = vec![Spent::default(); groups];
+    let group = |function: usize| group_of.get(function).copied();
     let (mut stack, mut outermost) = (Vec::<Frame>::new(), 0u64);
     for event in events {
         if !event.returned {
@@ -318,9 +335,12 @@ pub fn spent(events: &[Event], functions: usize) -> (Vec<Spent>, u64) {
         stack.truncate(at + 1);
         let Some(frame) = stack.pop() else { continue };
         let total = event.ns.saturating_sub(frame.since);
-        if let Some(spent) = spent.get_mut(event.function) {
-            spent.calls += 1;
-            spent.total_ns = spent.total_ns.saturating_add(total);
+        let of = group(event.function);
+        if let Some(spent) = of.and_then(|of| spent.get_mut(of)) {
+            if !stack.iter().any(|frame| group(frame.function) == of) {
+                spent.calls += 1;
+                spent.total_ns = spent.total_ns.saturating_add(total);
+            }
             spent.own_ns = spent.own_ns.saturating_add(total.saturating_sub(frame.inner));
         }
         match stack.last_mut() {
@@ -356,6 +376,30 @@ mod tests {
         assert_eq!(spent[0], Spent { calls: 1, total_ns: 2000, own_ns: 1000 });
         assert_eq!(spent[1], Spent { calls: 1, total_ns: 1000, own_ns: 1000 });
         assert_eq!(outermost, 2000);
+    }
+
+    #[test]
+    fn one_function_of_a_group_within_another_counts_once() {
+        // 1 within 0, both of group 0; 2, of group 1, within 1; then 0 within itself.
+        let events = [
+            event(0, false, 0),
+            event(1, false, 10),
+            event(2, false, 20),
+            event(2, true, 50),
+            event(1, true, 80),
+            event(0, true, 100),
+            event(0, false, 200),
+            event(0, false, 210),
+            event(0, true, 220),
+            event(0, true, 240),
+        ];
+        let (groups, outermost) = spent_by(&events, &[0, 0, 1], 2);
+        assert_eq!(groups[0], Spent { calls: 2, total_ns: 140, own_ns: 110 });
+        assert_eq!(groups[1], Spent { calls: 1, total_ns: 30, own_ns: 30 });
+        assert_eq!(outermost, 140);
+        let (functions, _) = spent(&events, 3);
+        assert_eq!(functions[0], Spent { calls: 2, total_ns: 140, own_ns: 70 });
+        assert_eq!(functions[1], Spent { calls: 1, total_ns: 70, own_ns: 40 });
     }
 
     #[test]

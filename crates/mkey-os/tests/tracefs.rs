@@ -3,6 +3,12 @@
 use mkey_os::tracefs::{Session, TraceError};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Held by each test: the kernel's list of probes is one for all.
+static PROBES: Mutex<()> = Mutex::new(());
 
 /// The system call that the test makes, as a function of the kernel.
 const CALL: &str =
@@ -11,6 +17,7 @@ const CALL: &str =
 #[test]
 #[ignore = "needs the kernel's probes: run in the guests of `cargo xtask test --only vm`"]
 fn calls_of_this_thread_are_timed_and_nothing_stays() {
+    let _alone = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
     let functions = [CALL, "no_such_function_in_any_kernel"];
     let (session, refused) = match Session::start(&functions) {
         Ok(started) => started,
@@ -37,16 +44,68 @@ fn calls_of_this_thread_are_timed_and_nothing_stays() {
         assert!(events.is_sorted_by_key(|event| event.ns));
     }
     drop(session);
-    let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
-        .into_iter()
-        .find(|root| fs::exists(format!("{root}/kprobe_events")).unwrap())
-        .unwrap();
     let ours = format!("mkey_{}_", std::process::id());
-    let left = fs::read_to_string(format!("{root}/kprobe_events")).unwrap();
+    let left = fs::read_to_string(root().join("kprobe_events")).unwrap();
     assert!(!left.contains(&ours), "{left}");
-    for instance in fs::read_dir(format!("{root}/instances")).unwrap() {
+    for instance in fs::read_dir(root().join("instances")).unwrap() {
         assert!(!instance.unwrap().file_name().to_string_lossy().starts_with(&ours));
     }
+}
+
+/// Set for the process that is killed while its probes are on.
+const KILLED: &str = "MKEY_TEST_TRACEFS_KILLED";
+
+#[test]
+#[ignore = "needs the kernel's probes: run in the guests of `cargo xtask test --only vm`"]
+fn the_probes_of_a_killed_process_go_with_the_next_session() {
+    let _alone = PROBES.lock().unwrap_or_else(PoisonError::into_inner);
+    const TEST: &str = "the_probes_of_a_killed_process_go_with_the_next_session";
+    let (session, _) = match Session::start(&[CALL]) {
+        Ok(started) => started,
+        Err(why @ (TraceError::NotMounted | TraceError::NoKprobes | TraceError::Denied { .. })) => {
+            skipped(TEST, &why.to_string());
+            return;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    if std::env::var_os(KILLED).is_some() {
+        // Never comes back.
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+            .unwrap();
+    }
+    let me = std::env::current_exe().unwrap();
+    let mut child = Command::new(me);
+    child.args(["--exact", TEST, "--include-ignored"]).env(KILLED, "1");
+    let mut child = child.spawn().unwrap();
+    let left = format!("mkey_{}_", child.id());
+    assert!(!child.wait().unwrap().success());
+    let named = || {
+        let probes = fs::read_to_string(root().join("kprobe_events")).unwrap();
+        let instances = fs::read_dir(root().join("instances")).unwrap();
+        let instances = instances.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        probes.contains(&left) || instances.into_iter().any(|name| name.starts_with(&left))
+    };
+    assert!(named(), "nothing was left to remove");
+    let (second, _) = Session::start(&[CALL]).unwrap();
+    assert!(!named(), "{}", fs::read_to_string(root().join("kprobe_events")).unwrap());
+    // The sessions of a process that lives are left alone.
+    for session in [&session, &second] {
+        let ((), events) = session
+            .record(|| {
+                let _ = rustix::process::getppid();
+            })
+            .unwrap();
+        assert_eq!(session.spent(&events).0[0].calls, 1);
+    }
+}
+
+/// Where tracefs is.
+fn root() -> PathBuf {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|root| root.join("kprobe_events").exists())
+        .unwrap()
 }
 
 /// Notes that a test can not run here, and why; it returns then. Fails where nobody reads such notes.

@@ -40,14 +40,17 @@ pub enum LoadError {
     },
     /// The library is there and cannot be loaded: it is damaged, or needs another that is absent.
     #[error(
-        "{} cannot be loaded: {dlerror}; install its package anew, with all that it needs",
-        path.display()
+        "{} cannot be loaded: {dlerror}; {}",
+        path.display(),
+        mend_load(*named_by)
     )]
     Unloadable {
         /// The file, or the name that the dynamic loader was asked for.
         path: PathBuf,
         /// The dynamic loader's words.
         dlerror: String,
+        /// The environment variable that names it; `None` for what the loader finds itself.
+        named_by: Option<&'static str>,
     },
     /// The library lacks a function that every usable version has.
     #[error(
@@ -137,6 +140,15 @@ pub enum LoadError {
         /// Why.
         source: io::Error,
     },
+}
+
+fn mend_load(named_by: Option<&str>) -> String {
+    match named_by {
+        Some(variable) => {
+            format!("{variable} names it: name the library's file there, or unset it")
+        }
+        None => "install its package anew, with all that it needs".to_owned(),
+    }
 }
 
 fn of_driver(driver: Option<&str>) -> String {

@@ -29,7 +29,12 @@ impl Source {
     /// The library that the environment variable names, else the one the loader finds.
     pub(crate) fn open(&self) -> Result<Opened, LoadError> {
         match env::var_os(self.variable).filter(|path| !path.is_empty()) {
-            Some(path) => self.open_file(Path::new(&path)),
+            Some(path) => self.open_file(Path::new(&path)).map_err(|error| match error {
+                LoadError::Unloadable { path, dlerror, .. } => {
+                    LoadError::Unloadable { path, dlerror, named_by: Some(self.variable) }
+                }
+                other => other,
+            }),
             None => self.open_found(Path::new("/")),
         }
     }
@@ -41,7 +46,7 @@ impl Source {
                 // The loader passes over such files without a word.
                 Some((path, found)) if names(&dlerror, self.soname) => self.foreign(path, found),
                 _ if names(&dlerror, self.soname) => self.absent(self.soname.into(), dlerror),
-                _ => LoadError::Unloadable { path: self.soname.into(), dlerror },
+                _ => LoadError::Unloadable { path: self.soname.into(), dlerror, named_by: None },
             }
         })
     }
@@ -55,7 +60,7 @@ impl Source {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 self.absent(path.into(), dlerror)
             }
-            _ => LoadError::Unloadable { path: path.into(), dlerror },
+            _ => LoadError::Unloadable { path: path.into(), dlerror, named_by: None },
         })
     }
 

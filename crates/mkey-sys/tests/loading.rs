@@ -73,18 +73,42 @@ fn a_library_that_needs_an_absent_one_is_unloadable_and_names_it() {
     assert!(dlerror.starts_with("libneeded.so.3: cannot open"), "{dlerror}");
 }
 
-/// The variable is the process's: the test runs itself once more with it.
-#[test]
-fn the_variable_names_another_file() {
-    const SELF: &str = "the_variable_names_another_file";
-    const NOWHERE: &str = "/nowhere/libibverbs.so.1";
-    if std::env::var("MKEY_LIBIBVERBS").is_ok_and(|path| path == NOWHERE) {
+/// What loading says where the variable names `file`. The variable is the process's: the test runs
+/// itself once more with it.
+fn says(test: &str, file: &str) -> String {
+    const AGAIN: &str = "MKEY_TEST_LOADS";
+    if std::env::var_os(AGAIN).is_some() {
         println!("says: {}", Verbs::load().unwrap_err());
-        return;
+        std::process::exit(0);
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", SELF, "--nocapture"]).env("MKEY_LIBIBVERBS", NOWHERE);
-    let output = String::from_utf8(child.output().unwrap().stdout).unwrap();
+    child.args(["--exact", test, "--nocapture"]).env(AGAIN, "").env("MKEY_LIBIBVERBS", file);
+    String::from_utf8(child.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_file_that_is_no_library_is_told_with_the_variable_that_names_it() {
+    let text = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(text.path(), "no library, but long enough for the head of one: ".repeat(9))
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in [text.path(), folder.path()] {
+        let output = says(
+            "a_file_that_is_no_library_is_told_with_the_variable_that_names_it",
+            &file.display().to_string(),
+        );
+        assert!(
+            output.contains(&format!("says: {} cannot be loaded: ", file.display())),
+            "{output}"
+        );
+        assert!(output.contains("; MKEY_LIBIBVERBS names it: name the library's file"), "{output}");
+        assert!(!output.contains("anew"), "{output}");
+    }
+}
+
+#[test]
+fn the_variable_names_another_file() {
+    let output = says("the_variable_names_another_file", "/nowhere/libibverbs.so.1");
     assert!(output.contains("says: /nowhere/libibverbs.so.1 is not there ("), "{output}");
     assert!(output.contains("or name the file in MKEY_LIBIBVERBS"), "{output}");
 }

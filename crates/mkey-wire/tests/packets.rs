@@ -462,28 +462,27 @@ proptest! {
             prop_assert_eq!(packet.buffer_len(), bytes.len());
         }
     }
+}
 
-    #[test]
-    fn emit_undoes_parse_of_a_packet_with_any_byte_changed(
-        which in 0_usize..1000,
-        at in 0_usize..80,
-        byte: u8,
-    ) {
-        let all = every_opcode();
-        let (opcode, extended, _) = &all[which % all.len()];
-        let mut bytes = datagram(*opcode, extended, payload_of(*opcode));
-        let at = at % bytes.len();
-        bytes[at] = byte;
-        if let Ok(packet) = Packet::parse(&bytes) {
+#[test]
+fn emit_undoes_parse_of_a_packet_with_any_byte_changed() {
+    for (opcode, extended, _) in &every_opcode() {
+        let whole = datagram(*opcode, extended, payload_of(*opcode));
+        for (at, byte) in (0..whole.len()).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte)))
+        {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            let Ok(packet) = Packet::parse(&bytes) else { continue };
             let mut again = vec![0xff; bytes.len()];
-            prop_assert_eq!(packet.emit(&mut again), Ok(bytes.len()));
+            assert_eq!(packet.emit(&mut again), Ok(bytes.len()));
             // Reserved bits and pad are the only ones that may be lost, and nothing depends on them.
-            prop_assert_eq!(Packet::parse(&again), Ok(packet));
-            // The byte may be the one that says how much of the end is pad.
+            assert_eq!(Packet::parse(&again), Ok(packet));
+            // The byte may be the one that says how much of the end is pad, or which headers there
+            // are, and so where bits are reserved.
             let pad = bytes.len() - 7..bytes.len() - 4;
             let mut differ = (0..bytes.len()).filter(|&place| again[place] != bytes[place]);
             let lost = differ.find(|place| *place != at && !pad.contains(place));
-            prop_assert_eq!(lost, None, "{:x?} became {:x?}", bytes, again);
+            assert!(lost.is_none() || at == 0, "{lost:?}: {bytes:x?} became {again:x?}");
         }
     }
 }

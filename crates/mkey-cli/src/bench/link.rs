@@ -14,6 +14,8 @@ use mkey_core::queue_pair::{QpInit, QpKind, QpModify};
 use mkey_core::rights::Rights;
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, Payload, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The most work requests in one chain.
@@ -82,6 +84,46 @@ pub struct Target {
     pub remote: RemoteAddr,
     /// Bytes.
     pub length: u32,
+}
+
+/// Whether queue pairs connect where the port says that it is down.
+///
+/// # Errors
+/// `PortDown`, with what brings it up.
+pub fn check_port<D: DataPlane>(device: &D, source: &Arena) -> Result<()> {
+    if device.port().active {
+        return Ok(());
+    }
+    judge_port(device.name(), Link::connect(device, source).map(drop))
+}
+
+/// What a connection over a port that says it is down came to. A port may be up in fact, and what
+/// else fails is told by each row.
+///
+/// # Errors
+/// `PortDown` if it was the connecting that failed.
+pub fn judge_port(device: &str, connected: Result<()>) -> Result<()> {
+    match connected {
+        Err(RowError::Verb(error)) if error.verb == "modify_qp" => {
+            let why = std::io::Error::from_raw_os_error(error.errno()).to_string();
+            let mend = match interface(Path::new("/sys/class/infiniband"), device) {
+                Some(interface) => format!("sudo ip link set {interface} up"),
+                None => "bring its link up (InfiniBand: cable, switch and subnet manager)".into(),
+            };
+            Err(RowError::PortDown { device: device.to_owned(), why, mend })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The network interface of a device: soft-RoCE names its own, a card has it beside.
+fn interface(devices: &Path, device: &str) -> Option<String> {
+    let folder = devices.join(device);
+    if let Ok(parent) = fs::read_to_string(folder.join("parent")) {
+        return Some(parent.trim().to_owned()).filter(|name| !name.is_empty());
+    }
+    let first = fs::read_dir(folder.join("device/net")).ok()?.flatten().next()?;
+    first.file_name().into_string().ok()
 }
 
 impl<'a, D: DataPlane> Link<'a, D> {
@@ -250,4 +292,37 @@ fn failed<D: Device>(device: &D, completion: &Completion) -> RowError {
             other => format!("{}: {other:?}", report.request),
         });
     RowError::Work { opcode: completion.opcode, status: completion.status, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mkey_core::error::{Error, Reason};
+
+    fn refused(verb: &'static str) -> Result<()> {
+        let reason = Reason::System { call: verb, errno: 101 };
+        Err(RowError::Verb(Error::new(verb, "", reason)))
+    }
+
+    #[test]
+    fn only_a_connection_that_fails_shows_that_the_port_is_down() {
+        let down = judge_port("none0", refused("modify_qp")).unwrap_err();
+        assert!(down.is_failure());
+        let said = down.to_string();
+        assert!(said.starts_with("the port of none0 is down (Network is unreachable"), "{said}");
+        assert!(judge_port("none0", refused("reg_mr")).is_ok());
+        assert!(judge_port("none0", Ok(())).is_ok());
+    }
+
+    #[test]
+    fn the_interface_of_a_device_is_its_parent_or_beside_it() {
+        let devices = tempfile::tempdir().unwrap();
+        let (soft, card) = (devices.path().join("rxe0"), devices.path().join("mlx5_0"));
+        fs::create_dir_all(&soft).unwrap();
+        fs::write(soft.join("parent"), "eth0\n").unwrap();
+        fs::create_dir_all(card.join("device/net/ens1")).unwrap();
+        assert_eq!(interface(devices.path(), "rxe0").as_deref(), Some("eth0"));
+        assert_eq!(interface(devices.path(), "mlx5_0").as_deref(), Some("ens1"));
+        assert_eq!(interface(devices.path(), "none0"), None);
+    }
 }

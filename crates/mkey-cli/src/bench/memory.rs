@@ -48,6 +48,11 @@ pub fn bounds() -> Bounds {
 
 /// How much of `asked` fits into `bounds`.
 pub fn fit(asked: u64, bounds: &Bounds) -> Fit {
+    fit_told(asked, bounds, |bytes| format!("{} are registered", size(bytes)))
+}
+
+/// The same; `told` says what becomes of what does not fit into so many bytes.
+pub fn fit_told(asked: u64, bounds: &Bounds, told: impl Fn(u64) -> String) -> Fit {
     let mut fit = Fit { bytes: round(asked), limits: Vec::new(), unpinnable: None };
     for (bound, what, command) in [
         (bounds.available, "of memory are available", None),
@@ -56,7 +61,7 @@ pub fn fit(asked: u64, bounds: &Bounds) -> Fit {
         // A tenth stays free, so that the measurement does not push others out.
         let Some(free) = bound else { continue };
         let room = (free / 10 * 9).saturating_sub(OTHERS);
-        fit.lower_to(room, format!("{} {what}", size(free)), command);
+        fit.lower_to(room, format!("{} {what}", size(free)), command, &told);
     }
     if let Some(lockable) = bounds.lockable {
         let room = lockable.saturating_sub(PINNED_BESIDES);
@@ -65,22 +70,26 @@ pub fn fit(asked: u64, bounds: &Bounds) -> Fit {
             fit.unpinnable =
                 Some(Missing::with(format!("only {what}: too little to measure"), mend::MEMLOCK));
         } else {
-            fit.lower_to(room, what, Some(mend::MEMLOCK));
+            fit.lower_to(room, what, Some(mend::MEMLOCK), &told);
         }
     }
     fit
 }
 
 impl Fit {
-    fn lower_to(&mut self, room: u64, why: String, command: Option<&str>) {
+    fn lower_to(
+        &mut self,
+        room: u64,
+        why: String,
+        command: Option<&str>,
+        told: impl Fn(u64) -> String,
+    ) {
         if room >= self.bytes {
             return;
         }
         self.bytes = floor(room);
-        self.limits.push(Missing {
-            what: format!("{why}: {} are registered", size(self.bytes)),
-            command: command.map(str::to_owned),
-        });
+        let what = format!("{why}: {}", told(self.bytes));
+        self.limits.push(Missing::new(what, command.map(str::to_owned)));
     }
 }
 

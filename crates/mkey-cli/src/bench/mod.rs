@@ -73,15 +73,13 @@ pub fn run(args: &BenchArgs) -> Result<(), End> {
 
 /// The bench without a further word.
 fn strategies(args: &BenchArgs) -> Result<(), End> {
-    args.outputs.check()?;
-    html::check(&args.html)?;
+    args.outputs.check_with(&args.html)?;
     let report = if args.device == device::SOFTWARE { software(args)? } else { real(args)? };
+    let written = args.outputs.write(&report, || export::csv(&report), || text::report(&report));
+    // A page that can not be written does not keep the tables back.
     html::write(&args.html, || html::bench::page(&report))?;
-    args.outputs.write(&report, || export::csv(&report), || text::report(&report))?;
-    if report.rows.iter().all(|row| row.figures().is_none()) {
-        return Err(End::failed("not one row could be measured"));
-    }
-    Ok(())
+    written?;
+    judge("row", report.rows.iter().map(|row| row.outcome.missing()))
 }
 
 /// Measures the software RNIC.
@@ -100,6 +98,28 @@ fn real(args: &BenchArgs) -> Result<Report, End> {
     let device = device::open_measured(&args.device, args.pin, args.command_cost)?;
     let stop = stop::Stop::on_signals().map_err(End::failed)?;
     measure_device(args, &*device, &stop).map_err(ended)
+}
+
+/// How a run ends, by what its rows lack: `None` where they were measured.
+///
+/// # Errors
+/// `Failed` if not one was measured, or the device failed at one of them.
+pub(crate) fn judge<'m>(
+    what: &str,
+    rows: impl Iterator<Item = Option<&'m Missing>>,
+) -> Result<(), End> {
+    let rows: Vec<_> = rows.collect();
+    if rows.iter().all(Option::is_some) {
+        return Err(End::failed(format!("not one {what} could be measured")));
+    }
+    let mut failed = rows.iter().flatten().filter(|missing| missing.failed);
+    match failed.next() {
+        None => Ok(()),
+        Some(first) => {
+            let all = failed.count() + 1;
+            Err(End::failed(format!("{all} of {} {what}s failed: {}", rows.len(), first.what)))
+        }
+    }
 }
 
 /// How a measurement that was not done ends the run.
@@ -126,6 +146,7 @@ fn measure_device<D: DataPlane>(
     let clock = measure::clock_cost();
     let source = Arena::map(IO_BYTES, PageKind::Base)?;
     source.fill(rows::SOURCE_BYTE);
+    link::check_port(device, &source)?;
     let progress = progress::Progress::new(plan::ROWS.len());
     let context = rows::Context {
         device,
@@ -146,9 +167,14 @@ fn measure_device<D: DataPlane>(
     };
     let rows = plan::measure(&context, &options);
     progress.finish();
-    let rows = rows?;
+    let mut rows = rows?;
     let mut missing = fit.limits;
     missing.extend(fit.unpinnable);
+    for row in &mut rows {
+        if let report::Outcome::NotMeasured(missing) = &mut row.outcome {
+            mend::on_device(missing, device.name());
+        }
+    }
     let mut report = Report {
         schema: report::SCHEMA,
         mkey: env!("CARGO_PKG_VERSION").to_owned(),
@@ -179,6 +205,18 @@ fn warn(out: &mut impl Write, asked: u64, limit: &Missing) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_that_failed_ends_the_run_as_failed_and_one_that_is_not_offered_does_not() {
+        let lacks = Missing::plain("not offered");
+        let failed = Missing { failed: true, ..Missing::plain("flushed") };
+        assert_eq!(judge("row", [None, Some(&lacks)].into_iter()), Ok(()));
+        let rows = [None, Some(&lacks), Some(&failed), Some(&failed)];
+        let end = End::Failed("2 of 4 rows failed: flushed".to_owned());
+        assert_eq!(judge("row", rows.into_iter()), Err(end));
+        let end = End::Failed("not one row could be measured".to_owned());
+        assert_eq!(judge("row", [Some(&lacks)].into_iter()), Err(end));
+    }
 
     #[test]
     fn the_cap_is_said_with_its_command() {

@@ -2,10 +2,12 @@
 
 use super::export;
 use crate::exit::End;
+use crate::html;
 use clap::Args;
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The files to write.
@@ -21,6 +23,27 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// The same with a page, which may not be one of the other files.
+    ///
+    /// # Errors
+    /// As [`Outputs::check`] and [`html::check`]; `Usage` for a file that two would be written to.
+    pub fn check_with(&self, page: &Option<PathBuf>) -> Result<(), End> {
+        let named = [("--json", &self.json), ("--csv", &self.csv), ("--html", page)];
+        let mut before: Vec<(&str, &Path)> = Vec::new();
+        for (option, path) in named {
+            let Some(path) = path.as_deref().filter(|path| !export::is_stdout(path)) else {
+                continue;
+            };
+            if let Some((other, _)) = before.iter().find(|(_, other)| same(other, path)) {
+                let path = path.display();
+                return Err(End::Usage(format!("{other} and {option} are the same file: {path}")));
+            }
+            before.push((option, path));
+        }
+        self.check()?;
+        html::check(page)
+    }
+
     /// Refuses what could not be written after the measurement.
     ///
     /// # Errors
@@ -38,7 +61,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes what was asked for.
+    /// Writes what was asked for: the tables first, and whatever can be written, so that figures are
+    /// not lost with a file.
     ///
     /// # Errors
     /// `Failed` for what can not be written, `ClosedPipe` if nobody reads the tables.
@@ -48,21 +72,41 @@ impl Outputs {
         lines: impl FnOnce() -> Result<Vec<u8>, End>,
         tables: impl FnOnce() -> String,
     ) -> Result<(), End> {
-        if let Some(path) = &self.json {
-            export::write(path, &export::json(report)?)?;
-        }
-        if let Some(path) = &self.csv {
-            export::write(path, &lines()?)?;
-        }
-        if self.paths().any(export::is_stdout) {
-            return Ok(());
-        }
-        crate::cli::print(tables().as_bytes())
+        let printed = if self.paths().any(export::is_stdout) {
+            Ok(())
+        } else {
+            crate::cli::print(tables().as_bytes())
+        };
+        let json = |path| export::write(path, &export::json(report)?);
+        let csv = |path| export::write(path, &lines()?);
+        let written =
+            [self.json.as_deref().map_or(Ok(()), json), self.csv.as_deref().map_or(Ok(()), csv)];
+        // A reader that went away is told last: it is no failure.
+        let all = written.into_iter().chain([printed]).filter_map(Result::err);
+        let (closed, failed): (Vec<_>, Vec<_>) = all.partition(|end| *end == End::ClosedPipe);
+        failed.into_iter().chain(closed).next().map_or(Ok(()), Err)
     }
 
     fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.json, &self.csv].into_iter().flatten().map(PathBuf::as_path)
     }
+}
+
+/// Whether two paths are one file, of which the second writing would be all that is left. A device, as
+/// /dev/null is, takes both.
+fn same(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        (Err(_), Err(_)) => one == other || place(one).is_some_and(|at| place(other) == Some(at)),
+        _ => false,
+    }
+}
+
+/// Where a file that is not there yet would be made.
+fn place(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
 }
 
 /// Whether a file could be written. One that is there stays as it is, and none is left behind: an
@@ -86,6 +130,41 @@ pub fn check_output(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_file_is_not_written_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| Some(folder.path().join(name));
+        let check = |json: &str, csv: &str, page: &str| {
+            Outputs { json: at(json), csv: at(csv) }.check_with(&at(page))
+        };
+        assert_eq!(check("a", "b", "c"), Ok(()));
+        fs::write(folder.path().join("there"), "").unwrap();
+        std::os::unix::fs::symlink("there", folder.path().join("link")).unwrap();
+        for (json, csv, page) in
+            [("a", "a", "c"), ("a", "b", "a"), ("a", "b", "./b"), ("there", "b", "link")]
+        {
+            let end = check(json, csv, page);
+            assert!(matches!(&end, Err(End::Usage(why)) if why.contains("same file")), "{end:?}");
+        }
+        assert_eq!(check("/dev/null", "/dev/null", "/dev/null"), Ok(()));
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_written_does_not_keep_the_others_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let csv = folder.path().join("run.csv");
+        let outputs = Outputs { json: Some("/dev/full".into()), csv: Some(csv.clone()) };
+        let printed = std::cell::Cell::new(false);
+        let tables = || {
+            printed.set(true);
+            String::new()
+        };
+        let end = outputs.write(&1, || Ok(b"line\n".to_vec()), tables);
+        assert!(matches!(&end, Err(End::Failed(why)) if why.contains("/dev/full")), "{end:?}");
+        assert!(printed.get());
+        assert_eq!(fs::read_to_string(csv).unwrap(), "line\n");
+    }
 
     #[test]
     fn checking_an_output_makes_no_file_and_changes_none() {

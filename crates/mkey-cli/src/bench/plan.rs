@@ -195,16 +195,12 @@ fn too_large(kind: PageKind, memory: u64, options: &Options) -> Missing {
     let more = || {
         format!("mkey bench --memory {}", super::units::size(kind.size() as u64).replace(' ', ""))
     };
-    Missing {
-        what: format!(
-            "a page of {kind} is larger than the {} registered",
-            super::units::size(memory)
-        ),
-        command: match &options.limit {
-            Some(limit) => limit.command.clone(),
-            None => Some(more()),
-        },
-    }
+    let command = match &options.limit {
+        Some(limit) => limit.command.clone(),
+        None => Some(more()),
+    };
+    let registered = super::units::size(memory);
+    Missing::new(format!("a page of {kind} is larger than the {registered} registered"), command)
 }
 
 /// On the largest pages that can be had: 2 MiB, transparent, 4 KiB.

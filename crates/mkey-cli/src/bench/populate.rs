@@ -20,7 +20,7 @@ pub fn map(bytes: u64, kind: PageKind) -> Result<Arena> {
     match ladder::obtain(&request) {
         Ok(obtained) => Ok(Arena::from(obtained.mapping)),
         Err(error) => Err(RowError::Missing(match error.refused.into_iter().next() {
-            Some(refused) => Missing { command: refused.reason.mend(), what: refused.to_string() },
+            Some(refused) => Missing::new(refused.to_string(), refused.reason.mend()),
             None => Missing::plain(format!("no memory of {bytes} bytes")),
         })),
     }
@@ -41,7 +41,7 @@ pub fn prefault(arena: &Arena, threads: usize, stop: &Stop, progress: &Progress)
     };
     let end = prefault::prefault(mapping, threads, told).map_err(|error| {
         let reason = ladder::Reason::Prefault(error);
-        RowError::Missing(Missing { command: reason.mend(), what: reason.to_string() })
+        RowError::Missing(Missing::new(reason.to_string(), reason.mend()))
     })?;
     if end.is_break() {
         stop.check()?;
@@ -50,10 +50,7 @@ pub fn prefault(arena: &Arena, threads: usize, stop: &Stop, progress: &Progress)
         let (huge, checked) = (mapping.huge_bytes()?, mapping.len());
         if huge < checked {
             let reason = ladder::Reason::ThpNotGranted { huge, checked };
-            return Err(RowError::Missing(Missing {
-                command: reason.mend(),
-                what: reason.to_string(),
-            }));
+            return Err(RowError::Missing(Missing::new(reason.to_string(), reason.mend())));
         }
     }
     Ok(())

@@ -219,6 +219,9 @@ pub struct Missing {
     pub what: String,
     /// The command that would allow it.
     pub command: Option<String>,
+    /// Whether the device failed at it, rather than not offering it or not being allowed to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 impl<F> Outcome<F> {
@@ -240,14 +243,19 @@ impl<F> Outcome<F> {
 }
 
 impl Missing {
+    /// With the command that would allow it, if there is one.
+    pub fn new(what: impl Into<String>, command: Option<String>) -> Self {
+        Self { what: what.into(), command, failed: false }
+    }
+
     /// With the command that would allow it.
     pub fn with(what: impl Into<String>, command: impl Into<String>) -> Self {
-        Self { what: what.into(), command: Some(command.into()) }
+        Self::new(what, Some(command.into()))
     }
 
     /// Something that no command mends.
     pub fn plain(what: impl Into<String>) -> Self {
-        Self { what: what.into(), command: None }
+        Self::new(what, None)
     }
 }
 

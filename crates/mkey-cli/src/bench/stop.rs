@@ -1,10 +1,18 @@
 //! Ctrl-C and its like: asked for at safe points, so that huge pages are given back first.
 
 use super::error::{Result, RowError};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use mkey_os::signals;
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ,
+};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Signals that end a process unless it takes them, and that others than this process itself send: a
+/// terminal, a shell, a service manager, a limit.
+const TAKEN: [i32; 9] =
+    [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ];
 
 /// Whether a signal asked to stop.
 #[derive(Clone, Debug, Default)]
@@ -14,13 +22,14 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Takes SIGINT, SIGTERM and SIGHUP from now on: the first one asks to stop.
+    /// Takes the signals that end a process from now on: the first one asks to stop. One that whoever
+    /// started this process had it ignore, as `nohup` does, stays ignored.
     ///
     /// # Errors
     /// As the operating system refuses a handler.
     pub fn on_signals() -> std::io::Result<Self> {
         let stop = Self::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in TAKEN.into_iter().filter(|signal| !signals::is_ignored(*signal)) {
             let number = usize::try_from(signal).unwrap_or_default();
             signal_hook::flag::register_usize(signal, Arc::clone(&stop.signal), number)?;
         }

@@ -30,7 +30,7 @@ use super::progress::Progress;
 use super::report::Missing;
 use super::stop::Stop;
 use super::units::size;
-use super::{ended, facts, memory};
+use super::{ended, facts, judge, memory};
 use crate::device::Opened;
 use crate::exit::End;
 use args::{Name, StorageArgs};
@@ -44,7 +44,7 @@ use std::time::Instant;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &StorageArgs) -> Result<(), End> {
-    args.outputs.check()?;
+    args.outputs.check_with(&None)?;
     check_blocks(args, args.size)?;
     let start = Instant::now();
     let (fitted, missing, unpinnable) = fit(args);
@@ -55,6 +55,7 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
     let stop = Stop::on_signals().map_err(End::failed)?;
     let opened = Opened::open(&args.device, args.pin, args.command_cost)?;
     let device = &opened.device;
+    side::check_port(device).map_err(ended)?;
     let progress = Progress::new(plan::steps(args));
     let plan = plan::Plan { device, args, size: fitted, stop: &stop, progress: &progress };
     let rows = match &unpinnable {
@@ -90,10 +91,7 @@ pub fn run(args: &StorageArgs) -> Result<(), End> {
     report.aims = aims::of(&report);
     report.seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
     args.outputs.write(&report, || export::csv(&report), || text::report(&report))?;
-    if report.rows.iter().all(|row| row.figures().is_none()) {
-        return Err(End::failed("not one row could be measured"));
-    }
-    Ok(())
+    judge("row", report.rows.iter().map(|row| row.outcome.missing()))
 }
 
 fn unmeasured(args: &StorageArgs, why: &Missing) -> Vec<report::Row> {

@@ -17,7 +17,7 @@ pub mod text;
 
 use super::progress::Progress;
 use super::stop::Stop;
-use super::{ended, facts, measure, memory};
+use super::{ended, facts, judge, measure, memory};
 use crate::device::Opened;
 use crate::exit::End;
 use args::TensorArgs;
@@ -29,11 +29,12 @@ use std::time::Instant;
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &TensorArgs) -> Result<(), End> {
-    args.outputs.check()?;
+    args.outputs.check_with(&None)?;
     let start = Instant::now();
     let stop = Stop::on_signals().map_err(End::failed)?;
     let opened = Opened::open(&args.device, args.pin, args.command_cost)?;
     let device = &opened.device;
+    super::storage::side::check_port(device).map_err(ended)?;
     let progress = Progress::new(args.sizes.0.len().saturating_mul(args.strategies().len()));
     let bounds = memory::bounds();
     let plan = plan::Plan { device, args, bounds, stop: &stop, progress: &progress };
@@ -57,8 +58,5 @@ pub fn run(args: &TensorArgs) -> Result<(), End> {
         pin.name().clone_into(&mut report.device.pin);
     }
     args.outputs.write(&report, || export::csv(&report), || text::report(&report))?;
-    if report.rows.iter().all(|row| row.figures().is_none()) {
-        return Err(End::failed("not one row could be measured"));
-    }
-    Ok(())
+    judge("row", report.rows.iter().map(|row| row.outcome.missing()))
 }

@@ -6,6 +6,8 @@ use super::units::{count, rate, size, time};
 use std::fmt::Write;
 
 const NONE: &str = "-";
+/// The heading of a device's notes.
+pub const NOTES: &str = "What is to be known about the device";
 
 /// The whole report.
 pub fn report(report: &Report) -> String {
@@ -22,10 +24,7 @@ pub fn report(report: &Report) -> String {
     out.push_str(&mechanisms(report));
     heading(&mut out, report, "Widely copied claims beside this run");
     out.push_str(&claims(report));
-    if !report.missing.is_empty() || !report.device.notes.is_empty() {
-        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, &report.missing, &report.device);
-    }
+    ending(&mut out, &report.missing, &report.device);
     out
 }
 
@@ -71,7 +70,7 @@ pub fn head(
         machine.kernel,
     );
     if !device.notes.is_empty() {
-        let _ = writeln!(out, "The device falls back in some way: its notes are at the end.");
+        let _ = writeln!(out, "There is something to know about the device: it is at the end.");
     }
 }
 
@@ -309,8 +308,22 @@ fn claims(report: &Report) -> String {
     render(&columns, &cells.collect::<Vec<_>>())
 }
 
+/// What was not allowed, with the commands that would, and what is to be known about the device, each
+/// below a heading of its own.
+pub fn ending(out: &mut String, lacks: &[Missing], device: &DeviceFacts) {
+    let silent = DeviceFacts { notes: Vec::new(), ..device.clone() };
+    if !lacks.is_empty() {
+        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
+        missing(out, lacks, &silent);
+    }
+    if !device.notes.is_empty() {
+        let _ = writeln!(out, "\n{NOTES}");
+        missing(out, &[], device);
+    }
+}
+
 /// What was not allowed, with the commands that would, and the device's notes.
-pub fn missing(out: &mut String, missing: &[Missing], device: &DeviceFacts) {
+fn missing(out: &mut String, missing: &[Missing], device: &DeviceFacts) {
     let item = |out: &mut String, text: &str, first: &str| {
         let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent("  ");
         let _ = writeln!(out, "{}", textwrap::fill(text, options));
@@ -349,6 +362,22 @@ ODP, first touch  4 KiB         -       -  900ns  900ns    2.90ms   1.90us  2.85
 ODP, warm         4 KiB         -       -  900ns  900ns    2.90ms   95.0ns   142ns     97 %   3.30us
 ";
         assert_eq!(strategies(&sample::report()), expected);
+    }
+
+    #[test]
+    fn notes_of_the_device_are_not_what_the_machine_does_not_allow() {
+        let mut report = sample::report();
+        report.device.notes = vec!["it is slow".to_owned()];
+        report.missing.clear();
+        let text = super::report(&report);
+        assert!(text.ends_with(&format!("\n{NOTES}\n- {}: it is slow\n", report.device.name)));
+        assert!(!text.contains("does not allow, and"), "{text}");
+        assert!(!text.contains("falls back"), "{text}");
+        report.device.notes.clear();
+        report.missing = vec![Missing::with("no pages", "do")];
+        let text = super::report(&report);
+        assert!(text.ends_with("and the command that would\n- no pages\n    do\n"), "{text}");
+        assert!(!text.contains(NOTES), "{text}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn page(model: &Model) -> Page {
     });
     page.sections.push(Section {
         title: "What the coefficients consist of".to_owned(),
-        notes: vec![text::SPLIT_READING.to_owned()],
+        notes: vec![text::split_reading(model)],
         table: Some(Table {
             heads: text::SPLIT_HEADS.map(str::to_owned).to_vec(),
             words: vec![0, 1],

@@ -4,7 +4,7 @@
 //! page is well-formed XML as well as HTML.
 
 use crate::bench::report::{DeviceFacts, Machine, Missing};
-use crate::bench::text::whose;
+use crate::bench::text::{NOTES, whose};
 use minijinja::{Environment, context};
 use serde::Serialize;
 
@@ -120,22 +120,21 @@ impl Page {
         }
     }
 
-    /// Adds what the machine did not allow, if anything.
+    /// Adds what the machine did not allow and what is to be known about the device, if anything.
     pub fn limits(&mut self, missing: &[Missing], device: &DeviceFacts) {
-        let missing = missing
+        let missing: Vec<Item> = missing
             .iter()
-            .map(|missing| Item { text: missing.what.clone(), command: missing.command.clone() });
-        let notes = device
+            .map(|missing| Item { text: missing.what.clone(), command: missing.command.clone() })
+            .collect();
+        let notes: Vec<Item> = device
             .notes
             .iter()
-            .map(|note| Item { text: format!("{}: {note}", device.name), command: None });
-        let items: Vec<Item> = missing.chain(notes).collect();
-        if !items.is_empty() {
-            self.sections.push(Section {
-                title: "What this machine does not allow, and the command that would".to_owned(),
-                items,
-                ..Section::default()
-            });
+            .map(|note| Item { text: format!("{}: {note}", device.name), command: None })
+            .collect();
+        let limits = "What this machine does not allow, and the command that would";
+        let items: [(&str, Vec<Item>); 2] = [(limits, missing), (NOTES, notes)];
+        for (title, items) in items.into_iter().filter(|(_, items)| !items.is_empty()) {
+            self.sections.push(Section { title: title.to_owned(), items, ..Section::default() });
         }
     }
 }

@@ -112,7 +112,8 @@ pub fn terms(sweep: &Sweep) -> Option<Section> {
                 })
             };
             let parts: Vec<Part> = Term::ALL.into_iter().enumerate().filter_map(part).collect();
-            let caption = format!("{kind} pages: shares of register");
+            let whole = if kernel { "register while it is probed" } else { "register" };
+            let caption = format!("{kind} pages: shares of {whole}");
             Some(Plot { svg: svg::stacked(&caption, &columns, &parts)?, caption })
         })
         .collect();
@@ -171,7 +172,7 @@ fn figures(sweep: &Sweep) -> Section {
 pub fn stages(sweep: &Sweep) -> Option<Section> {
     let probes = sweep.probes.as_ref()?;
     let names = text::stage_names(sweep, probes);
-    let mut heads = ["page", "size", "probed", "outside"].map(str::to_owned).to_vec();
+    let mut heads = text::STAGE_HEADS.map(str::to_owned).to_vec();
     heads.extend(names.iter().cloned());
     let rows: Vec<TableRow> = text::measured_stages(sweep)
         .map(|(row, stages)| TableRow::cells(text::stage_cells(row, stages, &names)))
@@ -186,7 +187,10 @@ pub fn stages(sweep: &Sweep) -> Option<Section> {
     }
     Some(Section {
         title: text::stages_title(probes),
-        notes: vec![text::STAGES_READING.to_owned()],
+        notes: [text::STAGES_READING.to_owned()]
+            .into_iter()
+            .chain(text::few_probed(sweep))
+            .collect(),
         table: (!rows.is_empty()).then(|| Table { heads, words: vec![0], long: Vec::new(), rows }),
         items,
         ..Section::default()

@@ -91,3 +91,13 @@ fn both_lights_have_all_colours() {
     }
     assert!(style.contains("prefers-color-scheme: dark"));
 }
+
+#[test]
+fn notes_of_the_device_have_a_section_of_their_own() {
+    let mut report = reports::report();
+    report.missing.clear();
+    report.device.notes = vec!["it is slow".to_owned()];
+    let titles: Vec<String> = bench::page(&report).sections.into_iter().map(|s| s.title).collect();
+    assert_eq!(titles.last().map(String::as_str), Some(crate::bench::text::NOTES));
+    assert!(!titles.iter().any(|title| title.contains("does not allow")), "{titles:?}");
+}

@@ -54,6 +54,15 @@ struct Lines<'a> {
     left_out: Vec<u64>,
 }
 
+/// The terms of a registration.
+struct SplitBy {
+    /// What they were measured by, in words.
+    by: String,
+    split: Vec<Split>,
+    /// What they add up to, if that is not the verb as it is without probes.
+    probed: Option<FixedAndPage>,
+}
+
 impl<'a> Lines<'a> {
     fn of(rows: &[&'a Row]) -> Result<Self, String> {
         let mut measured: Vec<_> =
@@ -102,7 +111,7 @@ impl<'a> Lines<'a> {
     }
 
     fn fitted(&self, sweep: &Sweep) -> Fitted {
-        let (split_by, split) = self.split(sweep);
+        let SplitBy { by, split, probed } = self.split(sweep);
         let of = |line: &Line, ns: fn(&Figures) -> f64| {
             coefficients(line, &points(&self.measured, ns), &self.measured)
         };
@@ -113,19 +122,21 @@ impl<'a> Lines<'a> {
             simulated: self.simulated(),
             register: of(&self.register, |f| f.register.median_ns),
             deregister: self.deregister.as_ref().map(|l| of(l, |f| f.deregister.median_ns)),
-            split_by,
+            split_by: by,
             split,
+            probed,
             iommu: self.iommu(),
         }
     }
 
     /// Each term's part, by the device's own terms where it tells them, else by the kernel's stages.
-    fn split(&self, sweep: &Sweep) -> (String, Vec<Split>) {
+    fn split(&self, sweep: &Sweep) -> SplitBy {
         if let Some(split) = self.device_split() {
-            return ("the device's own terms".to_owned(), split);
+            return SplitBy { by: "the device's own terms".to_owned(), split, probed: None };
         }
-        if let Some(split) = self.kernel_split(sweep) {
-            return ("the kernel's stages, probed".to_owned(), split);
+        if let Some((whole, split)) = self.kernel_split(sweep) {
+            let by = "the kernel's stages, probed".to_owned();
+            return SplitBy { by, split, probed: Some(whole) };
         }
         let why = match sweep.probes.as_ref().and_then(|probes| probes.missing.as_ref()) {
             Some(missing) => missing.what.clone(),
@@ -136,10 +147,11 @@ impl<'a> Lines<'a> {
             fixed: Part::NotMeasured(why.clone()),
             page: Part::NotMeasured(why.clone()),
         });
-        ("nothing".to_owned(), split.collect())
+        SplitBy { by: "nothing".to_owned(), split: split.collect(), probed: None }
     }
 
-    fn kernel_split(&self, sweep: &Sweep) -> Option<Vec<Split>> {
+    /// The verb while it was probed, and its terms.
+    fn kernel_split(&self, sweep: &Sweep) -> Option<(FixedAndPage, Vec<Split>)> {
         let probed: Vec<_> =
             self.measured.iter().copied().filter(|(_, f)| f.stages.is_some()).collect();
         let whole = |f: &Figures| f.stages.as_ref().map_or(0.0, |stages| stages.verb_ns);
@@ -160,19 +172,19 @@ impl<'a> Lines<'a> {
             };
             Split { term, fixed, page }
         });
-        Some(split.collect())
+        Some((FixedAndPage { fixed: line.fixed, page: line.page }, split.collect()))
     }
 
     /// What mapping by VFIO takes beyond pinning. Weighted as the mapping is: the difference itself
     /// may be anything.
-    fn iommu(&self) -> Option<Added> {
+    fn iommu(&self) -> Option<FixedAndPage> {
         let mapped: Vec<_> =
             self.measured.iter().copied().filter(|(_, f)| f.dma.is_some()).collect();
         let of = |ns: fn(&Dma) -> f64| move |f: &Figures| f.dma.as_ref().map_or(0.0, ns);
         let line = fit(&points(&mapped, of(|dma| dma.map.median_ns))).ok()?;
         let added: Vec<f64> = mapped.iter().map(|(_, f)| of(Dma::added_ns)(f)).collect();
         let line = line.of_term(&added)?;
-        Some(Added { fixed: line.fixed, page: line.page })
+        Some(FixedAndPage { fixed: line.fixed, page: line.page })
     }
 
     fn device_split(&self) -> Option<Vec<Split>> {
@@ -327,6 +339,9 @@ mod tests {
         for row in &mut sweep.rows {
             if let Outcome::Measured(figures) = &mut row.outcome {
                 figures.terms = None;
+                if let Some(stages) = figures.stages.as_mut().filter(|_| row.bytes == 4096) {
+                    stages.samples = 3;
+                }
             }
         }
         let model = model(sweep, "a test".to_owned(), &[]);
@@ -340,6 +355,26 @@ mod tests {
         assert_eq!(why, "soft-RoCE has no firmware");
         let Part::NotMeasured(why) = &of(Term::Map).page else { panic!() };
         assert_eq!(why, "no function of it could be probed");
+        // The parts add up to the verb as it was probed, which is not the verb above them.
+        let whole = base.probed.unwrap();
+        let sum = |part: fn(&Split) -> &Part| -> f64 {
+            base.split.iter().map(part).filter(|p| matches!(p, Part::Measured(_))).map(value).sum()
+        };
+        assert!(near(whole.fixed.value, 850.0) && near(whole.page.value, 90.0), "{whole:?}");
+        assert!(near(sum(|split| &split.fixed), 850.0) && near(sum(|split| &split.page), 90.0));
+        assert!(near(base.register.page.value, 70.0));
+        let text = crate::model::text::model(&model);
+        let line = text.lines().find(|line| line.contains("= register, probed")).unwrap();
+        assert!(line.contains("850ns") && line.contains("90.0ns"), "{text}");
+        assert!(text.contains("- Few samples: of 4 KiB on 4 KiB pages"), "{text}");
+    }
+
+    #[test]
+    fn terms_of_the_device_add_up_to_the_verb() {
+        let model = model(sample::sweep(), "a test".to_owned(), &[]);
+        let text = crate::model::text::model(&model);
+        assert!(!text.contains("= register, probed"), "{text}");
+        assert_eq!(model.fits[0].fitted().unwrap().probed, None);
     }
 
     #[test]

@@ -17,8 +17,8 @@ use std::time::Duration;
   mkey model --command-cost 16us           with a declared firmware command
   mkey model --html model.html --json model.json")]
 pub struct ModelArgs {
-    /// Fit this sweep, which mkey bench registration --json wrote, in place of measuring one; "-"
-    /// is standard input
+    /// Fit this sweep, which mkey bench registration --json or mkey model --json wrote, in place of
+    /// measuring one; "-" is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "device", "sizes", "pages", "stages", "iommu", "command_cost", "pin", "no_reserve", "time",
     ])]

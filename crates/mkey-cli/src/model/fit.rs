@@ -40,7 +40,7 @@ impl Estimate {
 }
 
 /// Why there is no line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum FitError {
     /// An interval needs a point more than there are coefficients.
     #[error("{sizes} sizes measured, {LEAST} needed")]
@@ -48,10 +48,23 @@ pub enum FitError {
         /// How many sizes there are.
         sizes: usize,
     },
-    /// A time or a number of pages that is not above zero, or beyond all numbers.
-    #[error("a time or a number of pages is not a number above zero")]
-    NotPositive,
+    /// A time or a number of pages that no registration has.
+    #[error("{pages:e} pages in {ns:e} ns: not within {LOWEST:e} to {HIGHEST:e}")]
+    OutOfRange {
+        /// The pages.
+        pages: f64,
+        /// Nanoseconds.
+        ns: f64,
+    },
+    /// The times are so far apart that nothing is left of some beside the others.
+    #[error("the times are too far apart for a line")]
+    TooFarApart,
 }
+
+/// The least of pages and of nanoseconds that is fitted: squares of less weigh beyond all numbers.
+const LOWEST: f64 = 1e-3;
+/// The most.
+const HIGHEST: f64 = 1e18;
 
 /// Different sizes that a fit needs.
 pub const LEAST: usize = 3;
@@ -131,9 +144,9 @@ fn weighted(weights: &[f64], values: &[f64]) -> f64 {
 /// # Errors
 /// [`FitError`].
 pub fn fit(points: &[Point]) -> Result<Line, FitError> {
-    let usable = |v: f64| v.is_finite() && v > 0.0 && v < 1e18;
-    if points.iter().any(|p| !usable(p.pages) || !usable(p.ns)) {
-        return Err(FitError::NotPositive);
+    let usable = |v: f64| (LOWEST..=HIGHEST).contains(&v);
+    if let Some(p) = points.iter().find(|p| !usable(p.pages) || !usable(p.ns)) {
+        return Err(FitError::OutOfRange { pages: p.pages, ns: p.ns });
     }
     let mut sizes: Vec<f64> = points.iter().map(|p| p.pages).collect();
     sizes.sort_unstable_by(f64::total_cmp);
@@ -163,7 +176,10 @@ pub fn fit(points: &[Point]) -> Result<Line, FitError> {
             break;
         }
     }
-    Ok(basis.line(&ns))
+    let line = basis.line(&ns);
+    let Line { fixed, page, r_squared, relative_sd, .. } = &line;
+    let values = [fixed.low, fixed.high, page.low, page.high, *r_squared, *relative_sd];
+    if values.iter().all(|value| value.is_finite()) { Ok(line) } else { Err(FitError::TooFarApart) }
 }
 
 impl Line {
@@ -298,6 +314,7 @@ mod tests {
                 points.into_iter().map(|(pages, ns)| Point { pages, ns }).collect();
             if let Ok(line) = fit(&points) {
                 line.predict(f64::MAX);
+                prop_assert!(line.page.value.is_finite() && line.fixed.value.is_finite());
             }
             leave_one_out(&points);
         }
@@ -356,9 +373,11 @@ mod tests {
         assert_eq!(fit(&points), Err(FitError::TooFew { sizes: 2 }));
         let same = [points[0], points[0], points[0], points[1]];
         assert_eq!(fit(&same), Err(FitError::TooFew { sizes: 2 }));
-        for ns in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for ns in [0.0, -1.0, 1e-308, 1e308, f64::NAN, f64::INFINITY] {
             let points = [Point { pages: 1.0, ns }; 4];
-            assert_eq!(fit(&points), Err(FitError::NotPositive));
+            let why = fit(&points).unwrap_err();
+            assert!(matches!(why, FitError::OutOfRange { pages: 1.0, .. }), "{why:?}");
+            assert!(why.to_string().contains(&format!("{ns:e} ns: not within")), "{why}");
         }
     }
 

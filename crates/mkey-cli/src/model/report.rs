@@ -62,20 +62,24 @@ pub struct Fitted {
     pub deregister: Option<Coefficients>,
     /// What the terms were measured by, in words.
     pub split_by: String,
-    /// Each term's part of the coefficients of registration.
+    /// Each term's part of the coefficients of the whole that it was measured in.
     pub split: Vec<Split>,
+    /// That whole where it is another than `register`: the verb while it was probed, which is
+    /// slower. `None`: it is `register`.
+    #[serde(default)]
+    pub probed: Option<FixedAndPage>,
     /// What an IOMMU adds, measured by VFIO with the same memory; no part of the coefficients.
     /// `None`: not measured.
     #[serde(default)]
-    pub iommu: Option<Added>,
+    pub iommu: Option<FixedAndPage>,
 }
 
-/// What something adds to a registration.
+/// What something takes of a registration, or adds to one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Added {
-    /// To T(fixed), nanoseconds.
+pub struct FixedAndPage {
+    /// Of T(fixed), nanoseconds.
     pub fixed: Estimate,
-    /// To T(page), nanoseconds a page.
+    /// Of T(page), nanoseconds a page.
     pub page: Estimate,
 }
 

@@ -4,9 +4,9 @@ use super::fit::Estimate;
 use super::report::{
     Coefficients, FitOutcome, LeftOutErrors, Model, Part, Prediction, PredictionOutcome,
 };
-use crate::bench::registration::text::signed;
+use crate::bench::registration::text::{few_probed, signed};
 use crate::bench::table::{Line, Side, WIDTH, render};
-use crate::bench::text::{head, missing, whose};
+use crate::bench::text::{ending, head, whose};
 use crate::bench::units::{count, size, time};
 use std::fmt::Write;
 
@@ -16,8 +16,20 @@ const NONE: &str = "-";
 pub const READING: &str = "T = T(fixed) + pages x T(page), by least squares on relative error over the medians of all \
      sizes; intervals are 95 %. left out: how far off each size is when the others predict it.";
 /// What the terms are.
-pub const SPLIT_READING: &str = "The parts of a coefficient add up to it. An interval with zero inside says that the part is \
-     not told apart from nothing.";
+pub fn split_reading(model: &Model) -> String {
+    let probed = model.fits.iter().any(|fit| fit.fitted().is_some_and(|f| f.probed.is_some()));
+    let whole = if probed {
+        format!(
+            "The parts of a coefficient add up to \"{PROBED_ROW}\", the verb while it was probed: \
+             slower than register above by what the probes take."
+        )
+    } else {
+        "The parts of a coefficient add up to it.".to_owned()
+    };
+    format!(
+        "{whole} An interval with zero inside says that the part is not told apart from nothing."
+    )
+}
 
 /// The whole model.
 pub fn model(model: &Model) -> String {
@@ -35,14 +47,11 @@ pub fn model(model: &Model) -> String {
         reading.push_str(&note);
     }
     table("What a registration costs, as a formula", fits(model), &reading);
-    table("What the coefficients consist of", splits(model), SPLIT_READING);
+    table("What the coefficients consist of", splits(model), &split_reading(model));
     if !model.predictions.is_empty() {
         table("Predicted, with 95 % intervals", predictions(model), PREDICTION_READING);
     }
-    if !sweep.missing.is_empty() || !sweep.device.notes.is_empty() {
-        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, &sweep.missing, &sweep.device);
-    }
+    ending(&mut out, &sweep.missing, &sweep.device);
     out
 }
 
@@ -160,6 +169,9 @@ pub const SPLIT_HEADS: [&str; 6] = ["page", "term", "T(fixed)", "95 %", "T(page)
 /// The row of what an IOMMU adds.
 const IOMMU_ROW: &str = "+ IOMMU map, by VFIO";
 
+/// The row of what probed terms add up to.
+const PROBED_ROW: &str = "= register, probed";
+
 /// The rows of the table of terms.
 pub fn split_rows(model: &Model) -> Vec<Vec<String>> {
     let cells = |part: &Part| match part {
@@ -175,10 +187,15 @@ pub fn split_rows(model: &Model) -> Vec<Vec<String>> {
             row.extend(cells(&split.page));
             rows.push(row);
         }
-        if let Some(added) = fit.fitted().and_then(|fitted| fitted.iommu) {
-            let mut row = vec![fit.page.clone(), IOMMU_ROW.to_owned()];
-            row.extend(cells(&Part::Measured(added.fixed)));
-            row.extend(cells(&Part::Measured(added.page)));
+        let beside = [
+            (PROBED_ROW, fit.fitted().and_then(|fitted| fitted.probed)),
+            (IOMMU_ROW, fit.fitted().and_then(|fitted| fitted.iommu)),
+        ];
+        for (name, of) in beside {
+            let Some(of) = of else { continue };
+            let mut row = vec![fit.page.clone(), name.to_owned()];
+            row.extend(cells(&Part::Measured(of.fixed)));
+            row.extend(cells(&Part::Measured(of.page)));
             rows.push(row);
         }
     }
@@ -202,6 +219,9 @@ pub fn split_notes(model: &Model) -> Vec<String> {
                 notes.push(note);
             }
         }
+    }
+    if model.fits.iter().any(|fit| fit.fitted().is_some_and(|fitted| fitted.probed.is_some())) {
+        notes.extend(few_probed(&model.sweep));
     }
     if let (Some(iommu), true) = (
         &model.sweep.iommu,

@@ -94,6 +94,10 @@ impl Unavailable {
     /// The command that would allow it, in words.
     pub fn mend(&self) -> &'static str {
         match self.source.errno {
+            Errno::PERM | Errno::ACCESS | Errno::NOSYS if self.source.call == "clone" => {
+                "container: docker run --security-opt seccomp=unconfined (or a profile that allows \
+                 clone and clone3)"
+            }
             Errno::PERM | Errno::ACCESS => {
                 "sudo sysctl vm.unprivileged_userfaultfd=1   # before Linux 5.11; container: \
                  docker run --security-opt seccomp=unconfined (or a profile that allows \
@@ -102,8 +106,13 @@ impl Unavailable {
             Errno::NOSYS | Errno::INVAL => {
                 "use a kernel with CONFIG_USERFAULTFD and write-protect mode (5.7 or later)"
             }
-            Errno::MFILE => "ulimit -n, higher",
-            _ => "see the errno",
+            Errno::MFILE => "ulimit -n 1024",
+            Errno::NOENT if self.source.call.starts_with("/proc") => {
+                "sudo mount -t proc proc /proc   # container: let it have /proc"
+            }
+            Errno::AGAIN => "ulimit -u unlimited   # container: a higher --pids-limit",
+            Errno::NOMEM => "free memory, or raise memory.max of the control group",
+            _ => "let the process make the call that is named above; no command is known for it",
         }
     }
 
@@ -480,5 +489,20 @@ impl<'a> Raised<'a> {
 impl Drop for Raised<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_own_mend() {
+        let mend = |call, errno| Unavailable { source: OsError { call, errno } }.mend();
+        assert!(mend("userfaultfd", Errno::PERM).contains("unprivileged_userfaultfd"));
+        assert!(mend("clone", Errno::PERM).contains("allows clone"));
+        assert!(mend("clone", Errno::AGAIN).contains("ulimit -u"));
+        assert!(mend("/proc/self/maps", Errno::NOENT).contains("mount -t proc"));
+        assert!(mend("eventfd", Errno::MFILE).contains("ulimit -n"));
     }
 }

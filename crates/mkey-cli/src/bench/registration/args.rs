@@ -30,7 +30,7 @@ pub struct RegistrationArgs {
     pub time: Duration,
 
     /// Registrations of each size, in place of a time
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", conflicts_with = "time", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub samples: Option<u64>,
 
     /// Where the figures go
@@ -147,6 +147,21 @@ fn parse_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_samples_is_in_place_of_a_time() {
+        #[derive(Debug, clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: RegistrationArgs,
+        }
+        use clap::Parser;
+        let parsed = |words: &[&str]| Cli::try_parse_from([&["mkey"], words].concat());
+        assert_eq!(parsed(&["--samples", "3"]).unwrap().args.samples, Some(3));
+        assert_eq!(parsed(&["--time", "1s"]).unwrap().args.samples, None);
+        let refused = parsed(&["--samples", "3", "--time", "1s"]).unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict);
+    }
 
     #[test]
     fn ranges_and_single_sizes() {

@@ -21,9 +21,9 @@ pub mod text;
 use super::args::Pin;
 use super::error::RowError;
 use super::progress::Progress;
-use super::report::Missing;
+use super::report::{Missing, Outcome};
 use super::stop::Stop;
-use super::{ended, facts, measure};
+use super::{ended, facts, judge, measure, mend};
 use crate::device;
 use crate::exit::End;
 use crate::html;
@@ -40,16 +40,14 @@ use sweep::{Beside, Context, Effort};
 /// # Errors
 /// [`End`]: how the run ended before it was done.
 pub fn run(args: &RegistrationArgs) -> Result<(), End> {
-    args.outputs.check()?;
-    html::check(&args.html)?;
+    args.outputs.check_with(&args.html)?;
     let effort = args.samples.map_or(Effort::Time(args.time), Effort::Samples);
     let sweep = take(&args.sweep, effort)?;
+    let written = args.outputs.write(&sweep, || export::csv(&sweep), || text::sweep(&sweep));
+    // A page that can not be written does not keep the tables back.
     html::write(&args.html, || html::registration::page(&sweep))?;
-    args.outputs.write(&sweep, || export::csv(&sweep), || text::sweep(&sweep))?;
-    if sweep.rows.iter().all(|row| row.figures().is_none()) {
-        return Err(End::failed("not one size could be measured"));
-    }
-    Ok(())
+    written?;
+    judge("size", sweep.rows.iter().map(|row| row.outcome.missing()))
 }
 
 /// Opens the device and measures a sweep.
@@ -86,7 +84,8 @@ fn measure_device<D: Device>(
     } else {
         (None, None)
     };
-    if let Some(missing) = probes.as_ref().and_then(|probes| probes.missing.as_ref()) {
+    if let Some(missing) = probes.as_mut().and_then(|probes| probes.missing.as_mut()) {
+        mend::on_device(missing, device.name());
         warn(missing);
     }
     let (mapper, mut iommu) = args.iommu.map(Mapper::open).unzip();
@@ -99,7 +98,15 @@ fn measure_device<D: Device>(
     let beside = Beside { stager: stager.as_ref(), mapper: mapper.as_ref() };
     let measured = context.measure(beside, probes.as_mut(), iommu.as_mut());
     progress.finish();
-    let (rows, mut missing) = measured?;
+    let (mut rows, mut missing) = measured?;
+    for row in &mut rows {
+        if let Outcome::NotMeasured(missing) = &mut row.outcome {
+            mend::on_device(missing, device.name());
+        }
+    }
+    if let Some(missing) = probes.as_mut().and_then(|probes| probes.missing.as_mut()) {
+        mend::on_device(missing, device.name());
+    }
     missing.extend(probes.as_ref().and_then(|probes| probes.missing.clone()));
     missing.extend(iommu.as_ref().and_then(|iommu| iommu.missing.clone()));
     Ok(Sweep {

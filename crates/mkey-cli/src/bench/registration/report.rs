@@ -132,11 +132,11 @@ pub struct Stage {
     pub stage: String,
     /// The term of the model that it counts to.
     pub term: Term,
-    /// From entry to return, median.
+    /// From entry to return, median; a function of the stage within another counts once.
     pub total_ns: f64,
     /// The same without the stages that it called, median.
     pub own_ns: f64,
-    /// Calls in one registration, median.
+    /// Calls in one registration, median; those from within the stage are not counted.
     pub calls: f64,
 }
 

@@ -96,19 +96,13 @@ pub fn now() -> u64 {
 impl Taken {
     fn add(&mut self, stages: usize, stage_of: &[usize], verb_ns: u64, events: &[Event]) {
         self.stages.resize_with(stages, Default::default);
-        let (spent, outermost) = mkey_os::tracefs::spent(events, stage_of.len());
+        let (spent, outermost) = mkey_os::tracefs::spent_by(events, stage_of, stages);
         self.verbs.push(verb_ns as f64);
         self.outside.push(verb_ns.saturating_sub(outermost) as f64);
-        for (place, samples) in self.stages.iter_mut().enumerate() {
-            let mut sums = [0.0; 3];
-            for (spent, _) in spent.iter().zip(stage_of).filter(|(_, stage)| **stage == place) {
-                let parts = [spent.calls, spent.total_ns, spent.own_ns];
-                for (sum, part) in sums.iter_mut().zip(parts) {
-                    *sum += part as f64;
-                }
-            }
-            for (samples, sum) in samples.iter_mut().zip(sums) {
-                samples.push(sum);
+        for (samples, spent) in self.stages.iter_mut().zip(spent) {
+            let parts = [spent.calls, spent.total_ns, spent.own_ns];
+            for (samples, part) in samples.iter_mut().zip(parts) {
+                samples.push(part as f64);
             }
         }
     }
@@ -171,7 +165,7 @@ pub fn missing(error: &TraceError) -> Missing {
         TraceError::Denied { .. } => Some("sudo mkey bench registration --stages".to_owned()),
         other => other.mend(),
     };
-    Missing { what: format!("no kernel stages: {error}"), command }
+    Missing::new(format!("no kernel stages: {error}"), command)
 }
 
 #[cfg(test)]
@@ -230,6 +224,28 @@ mod tests {
         );
         let sum: f64 = split.stages.iter().map(|s| s.own_ns).sum::<f64>() + split.outside_ns;
         assert_eq!(sum, split.verb_ns);
+    }
+
+    /// Linux 7.3 has two functions of ib_umem_get, one within the other.
+    #[test]
+    fn two_functions_of_a_stage_are_one_call() {
+        let chain = chains::of("rxe");
+        let umem = chain.stages.iter().position(|stage| stage.name == "ib_umem_get").unwrap();
+        let events = [
+            event(0, false, 100),
+            event(1, false, 200),
+            event(2, false, 300),
+            event(2, true, 500),
+            event(1, true, 700),
+            event(0, true, 1_000),
+        ];
+        let mut taken = Taken::default();
+        taken.add(chain.stages.len(), &[0, umem, umem], 1_200, &events);
+        let split = taken.medians(chain).unwrap();
+        let inner = split.stages.iter().find(|stage| stage.stage == "ib_umem_get").unwrap();
+        assert_eq!((inner.total_ns, inner.own_ns, inner.calls), (500.0, 500.0, 1.0));
+        let outer = &split.stages[0];
+        assert_eq!((outer.total_ns, outer.own_ns), (900.0, 400.0));
     }
 
     #[test]

@@ -33,8 +33,12 @@ const ROUNDS: u64 = 5;
 const LEAST_ROUNDS: u64 = 3;
 /// Registrations of a size in one round, at most.
 const MOST: u64 = 2_000;
-/// Registrations of a size that are probed.
+/// Registrations of a size that are probed, at most.
 const PROBED: u64 = 15;
+/// So many, unless a size takes several times its share of the time.
+pub const ENOUGH_PROBED: u64 = 7;
+/// So many in any case.
+const LEAST_PROBED: u64 = 3;
 /// Mappings of a size behind an IOMMU in one round, at most.
 const MAPPED: u64 = 20;
 
@@ -137,7 +141,9 @@ impl<D: Device> Context<'_, D> {
         order.sort_unstable_by(|a, b| b.cmp(a));
         let largest = self.args.sizes.0.last().copied().unwrap_or(0);
         // What may be locked shows at each size.
-        let fit = memory::fit(largest, &Bounds { lockable: None, ..memory::bounds() });
+        let bounds = Bounds { lockable: None, ..memory::bounds() };
+        let told = |bytes| format!("sizes above {} are not measured", size(bytes));
+        let fit = memory::fit_told(largest, &bounds, told);
         let pd = self.device.alloc_pd()?;
         let mut measured = Vec::new();
         let mut failed = Failed::default();
@@ -164,7 +170,8 @@ impl<D: Device> Context<'_, D> {
         }
         let place = |kind: &PageKind| kinds.iter().position(|asked| asked == kind);
         measured.sort_by_key(|(kind, _)| place(kind));
-        Ok((measured.into_iter().flat_map(|(_, rows)| rows).collect(), fit.limits))
+        let limits = fit.limits.iter().map(|limit| beyond(limit, largest, fit.bytes)).collect();
+        Ok((measured.into_iter().flat_map(|(_, rows)| rows).collect(), limits))
     }
 
     fn kind(
@@ -199,7 +206,8 @@ impl<D: Device> Context<'_, D> {
                 let what = format!("{} are no whole pages of {kind}", size(of_size.bytes));
                 of_size.failed = Some(Missing::plain(what));
             } else if of_size.bytes > fit.bytes {
-                of_size.failed = fit.limits.last().cloned();
+                of_size.failed =
+                    fit.limits.last().map(|limit| beyond(limit, of_size.bytes, fit.bytes));
             }
         }
         if let Some(memory) = self.memory(kind, &mut sizes)? {
@@ -326,17 +334,24 @@ impl<D: Device> Context<'_, D> {
         stager: &Stager,
         time: Duration,
     ) -> Result<()> {
-        let live = sizes.iter().filter(|size| size.failed.is_none()).count().max(1);
-        let slice = time / u32::try_from(live).unwrap_or(u32::MAX);
-        for of_size in sizes.iter_mut().filter(|size| size.failed.is_none()) {
+        let mut registering = Duration::ZERO;
+        let live: Vec<&mut Size> = sizes.iter_mut().filter(|s| s.failed.is_none()).collect();
+        let all = live.len();
+        for (done, of_size) in live.into_iter().enumerate() {
             self.progress.step(&format!("{}, probed", size(of_size.bytes)));
-            let (bytes, start) = (of_size.bytes, Instant::now());
+            // What short sizes leave over is for the long ones, which come last.
+            let left = u32::try_from(all.saturating_sub(done)).unwrap_or(u32::MAX).max(1);
+            let share = time.saturating_sub(registering) / left;
+            let bytes = of_size.bytes;
             of_size.stages = stager.record(|| {
+                // Emptying the kernel's buffer before this takes longer than many registrations, and
+                // is not counted: nothing would be left for these.
+                let start = Instant::now();
                 let mut verbs = Vec::with_capacity(PROBED as usize);
                 // The first warms up.
                 for done in 0..=PROBED {
                     self.stop.check()?;
-                    if done > 3 && start.elapsed() > slice {
+                    if is_probed(done.saturating_sub(1), start.elapsed(), share) {
                         break;
                     }
                     let offset = of_size.next_part(arena);
@@ -348,6 +363,7 @@ impl<D: Device> Context<'_, D> {
                         verbs.push(from..until);
                     }
                 }
+                registering = registering.saturating_add(start.elapsed());
                 Ok(verbs)
             })?;
         }
@@ -398,6 +414,23 @@ impl<D: Device> Context<'_, D> {
             outcome,
         }
     }
+}
+
+/// Whether a size is probed often enough for its share of the time.
+fn is_probed(done: u64, taken: Duration, share: Duration) -> bool {
+    match done {
+        PROBED.. => true,
+        ENOUGH_PROBED.. => taken > share,
+        LEAST_PROBED.. => taken > share.saturating_mul(4),
+        _ => false,
+    }
+}
+
+/// Why a size was not measured, of a bound that says how much is registered in its place.
+fn beyond(limit: &Missing, bytes: u64, fits: u64) -> Missing {
+    let why = limit.what.rsplit_once(": ").map_or(limit.what.as_str(), |(why, _)| why);
+    let what = format!("{why}: {} do not fit, sizes to {} do", size(bytes), size(fits));
+    Missing::new(what, limit.command.clone())
 }
 
 /// Sizes up to which a page of so many bytes would be measured.
@@ -520,6 +553,22 @@ pub fn command_ns(args: &SweepArgs) -> u64 {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn sizes_are_probed_often_enough_where_the_time_allows() {
+        let share = Duration::from_millis(100);
+        let stops = |each: Duration| {
+            let taken = |done: u64| each * u32::try_from(done).unwrap();
+            (0..).find(|done| is_probed(*done, taken(*done), share)).unwrap()
+        };
+        assert_eq!(stops(Duration::from_millis(1)), PROBED);
+        assert_eq!(stops(Duration::from_millis(20)), ENOUGH_PROBED);
+        assert_eq!(stops(Duration::from_millis(50)), ENOUGH_PROBED);
+        assert_eq!(stops(Duration::from_millis(90)), 5);
+        assert_eq!(stops(Duration::from_secs(9)), LEAST_PROBED);
+        // A number of registrations was asked for, not a time.
+        assert!(!is_probed(14, Duration::from_secs(9), Duration::MAX / 10));
+    }
 
     #[test]
     fn parts_take_turns_within_the_memory() {

@@ -79,7 +79,7 @@ fn sizes_that_do_not_fit_a_page_are_told() {
     let Outcome::NotMeasured(missing) = &sweep.rows[1].outcome else { panic!() };
     assert_eq!(
         missing.command.as_deref(),
-        Some("mkey bench registration --pages 1GiB --sizes 1GiB..4GiB")
+        Some("mkey bench registration --pages 1GiB --sizes 1GiB..4GiB --device fake0")
     );
 }
 
@@ -89,8 +89,21 @@ fn a_size_beyond_all_memory_is_told_and_the_others_are_measured() {
     let args = args(&[4096, 1 << 40], &[Page::Base]);
     let sweep = measure(&args, Effort::Samples(2), &device).unwrap();
     assert!(sweep.rows[0].figures().is_some());
-    assert!(why(&sweep.rows[1]).contains("are registered"), "{:?}", sweep.rows[1]);
+    assert!(why(&sweep.rows[1]).contains("1 TiB do not fit, sizes to "), "{:?}", sweep.rows[1]);
     assert_eq!(sweep.missing.len(), 1);
+    assert!(!sweep.missing[0].what.contains("are registered"), "{:?}", sweep.missing);
+}
+
+/// Nothing is said of what was not measured.
+#[test]
+fn a_sweep_of_sizes_that_do_not_fit_says_nothing_of_the_device() {
+    let device = Fake::new();
+    let sweep = measure(&args(&[1 << 40], &[Page::Base]), Effort::Samples(2), &device).unwrap();
+    assert_eq!(device.calls("reg_mr"), 0);
+    let text = super::text::sweep(&sweep);
+    for untrue in ["does not tell its own terms", "are registered"] {
+        assert!(!text.contains(untrue), "{text}");
+    }
 }
 
 #[test]

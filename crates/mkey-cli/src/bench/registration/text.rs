@@ -1,10 +1,11 @@
 //! A sweep as text for people.
 
 use super::report::{Figures, Iommu, Probes, Row, Stages, Sweep, Term};
+use super::sweep::ENOUGH_PROBED;
 use crate::bench::report::Outcome;
 use crate::bench::report::Summary;
 use crate::bench::table::{Line, Side, WIDTH, render};
-use crate::bench::text::{head, missing, whose};
+use crate::bench::text::{ending, head, whose};
 use crate::bench::units::{count, size, time};
 use std::fmt::Write;
 
@@ -26,10 +27,7 @@ pub fn sweep(sweep: &Sweep) -> String {
         let _ = write!(out, "\n{}({IOMMU_LABEL})\n", wrapped(&iommu_title(of)));
         out.push_str(&iommu(sweep, of));
     }
-    if !sweep.missing.is_empty() || !sweep.device.notes.is_empty() {
-        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, &sweep.missing, &sweep.device);
-    }
+    ending(&mut out, &sweep.missing, &sweep.device);
     out
 }
 
@@ -61,7 +59,10 @@ pub fn reading(sweep: &Sweep) -> String {
 }
 
 fn terms_reading(sweep: &Sweep) -> &'static str {
-    if sweep.rows.iter().filter_map(Row::figures).any(|figures| figures.terms.is_some()) {
+    if sweep.rows.iter().all(|row| row.figures().is_none()) {
+        "register and deregister: the verbs from call to return, of memory that is brought in \
+         already."
+    } else if sweep.rows.iter().filter_map(Row::figures).any(|figures| figures.terms.is_some()) {
         "register and deregister: the verbs from call to return, of memory that is brought in \
          already. pin, table and unpin are terms as the device counts them, medians of their own; \
          rest is what is left of register."
@@ -211,6 +212,24 @@ pub const STAGES_READING: &str = "Medians of each function's own time, without t
      is the verb without the outermost of them: the library, entering the kernel, what is not \
      probed. Probes cost time themselves, so \"probed\" is longer than register above.";
 
+/// Of which sizes so few registrations were probed that their medians say little.
+pub fn few_probed(sweep: &Sweep) -> Option<String> {
+    let few: Vec<String> = measured_stages(sweep)
+        .filter(|(_, stages)| stages.samples < ENOUGH_PROBED)
+        .map(|(row, _)| format!("{} on {} pages", size(row.bytes), row.page))
+        .collect();
+    (!few.is_empty()).then(|| {
+        format!(
+            "Few samples: of {} less than {ENOUGH_PROBED} registrations were probed, whose \
+             medians scatter; a longer --time, or fewer --sizes and --pages, take more.",
+            few.join(", ")
+        )
+    })
+}
+
+/// The heads of the stages before those of their functions.
+pub const STAGE_HEADS: [&str; 5] = ["page", "size", "samples", "probed", "outside"];
+
 /// The heads of the stages that ran in any row, after page and size.
 pub fn stage_names(sweep: &Sweep, probes: &Probes) -> Vec<String> {
     let ran = |name: &str| {
@@ -229,7 +248,7 @@ pub fn measured_stages(sweep: &Sweep) -> impl Iterator<Item = (&Row, &Stages)> {
 /// The cells of a probed row.
 pub fn stage_cells(row: &Row, stages: &Stages, heads: &[String]) -> Vec<String> {
     let mut cells = names(row);
-    cells.extend([time(stages.verb_ns), time(stages.outside_ns)]);
+    cells.extend([count(stages.samples), time(stages.verb_ns), time(stages.outside_ns)]);
     cells.extend(heads.iter().map(|name| {
         let found = stages.stages.iter().find(|stage| stage.stage == *name);
         found.map_or(NONE.to_owned(), |stage| time(stage.own_ns))
@@ -244,18 +263,18 @@ fn stages(sweep: &Sweep, probes: &Probes) -> String {
     let names = stage_names(sweep, probes);
     // One word a line keeps the columns narrow.
     let heads: Vec<String> = names.iter().map(|name| name.replace(' ', "\n")).collect();
-    let mut columns = vec![
-        ("page", Side::Left, None),
-        ("size", Side::Right, None),
-        ("probed", Side::Right, None),
-        ("outside", Side::Right, None),
-    ];
+    let side = |n| if n == 0 { Side::Left } else { Side::Right };
+    let fixed = STAGE_HEADS.iter().enumerate();
+    let mut columns: Vec<_> = fixed.map(|(n, head)| (*head, side(n), None)).collect();
     columns.extend(heads.iter().map(|head| (head.as_str(), Side::Right, None)));
     let cells = measured_stages(sweep);
     let lines: Vec<Line> =
         cells.map(|(row, stages)| Line::Cells(stage_cells(row, stages, &names))).collect();
     let mut out = render(&columns, &lines);
     out.push_str(&wrapped(STAGES_READING));
+    if let Some(few) = few_probed(sweep) {
+        out.push_str(&wrapped(&few));
+    }
     for line in probe_lines(probes) {
         out.push_str(&textwrap::fill(
             &line,
@@ -290,6 +309,7 @@ pub fn probe_lines(probes: &Probes) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use crate::bench::registration::sample;
+    use crate::bench::report::Outcome;
 
     #[test]
     fn every_table_says_whose_figures_they_are() {
@@ -299,6 +319,24 @@ mod tests {
         for said in ["4 KiB", "64 MiB", "not measured: ", "uverbs", "no device command"] {
             assert!(text.contains(said), "{said} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn stages_say_how_many_samples_they_are_of_and_where_that_is_few() {
+        let mut sweep = sample::sweep();
+        let stages = |text: &str| text.split("in the kernel: ").nth(1).unwrap().to_owned();
+        let text = stages(&super::sweep(&sweep));
+        assert!(text.contains("samples") && !text.contains("Few samples"), "{text}");
+        let line = text.lines().find(|line| line.starts_with("4 KiB")).unwrap();
+        assert_eq!(line.split_whitespace().nth(4), Some("15"), "{line}");
+        for row in sweep.rows.iter_mut().filter(|row| row.bytes == 64 << 20) {
+            let Outcome::Measured(figures) = &mut row.outcome else { panic!() };
+            if let Some(stages) = &mut figures.stages {
+                stages.samples = 3;
+            }
+        }
+        let text = stages(&super::sweep(&sweep));
+        assert!(text.contains("Few samples: of 64 MiB on 4 KiB pages less than 7"), "{text}");
     }
 
     #[test]

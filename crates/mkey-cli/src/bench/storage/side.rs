@@ -2,6 +2,7 @@
 //! that messages land in.
 
 use crate::bench::error::{Result, RowError};
+use crate::bench::link::judge_port;
 use mkey::{Completion, Cq, Device, Mr, PageKind, Pd, Qp, Recv, Region, Slice, WcStatus, Work};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,22 @@ pub struct Side {
     receives: Vec<Slice>,
     sent: u32,
     quiet: Quiet,
+}
+
+/// Whether two ends connect where the port says that it is down.
+///
+/// # Errors
+/// `PortDown`, with what brings it up.
+pub fn check_port(device: &Device) -> Result<()> {
+    let control = device.control();
+    if control.port().active {
+        return Ok(());
+    }
+    let connected = || {
+        let pd = Pd::new(device)?;
+        Side::new(device, &pd, 1)?.connect(&Side::new(device, &pd, 1)?)
+    };
+    judge_port(control.name(), connected())
 }
 
 impl Side {

@@ -3,7 +3,7 @@
 use super::report::{Figures, Report, Row, SystemCalls};
 use crate::bench::report::Outcome;
 use crate::bench::table::{Line, Side, WIDTH, render};
-use crate::bench::text::{head, missing, whose};
+use crate::bench::text::{ending, head, whose};
 use crate::bench::units::{per_second, size, time};
 use std::fmt::Write;
 
@@ -37,10 +37,7 @@ pub fn report(report: &Report) -> String {
         let _ = writeln!(out, "\nWhat the figures are to be\n({whose})");
         out.push_str(&aims(report));
     }
-    if !report.missing.is_empty() || !report.device.notes.is_empty() {
-        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, &report.missing, &report.device);
-    }
+    ending(&mut out, &report.missing, &report.device);
     out
 }
 

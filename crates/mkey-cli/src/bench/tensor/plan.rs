@@ -75,7 +75,7 @@ fn too_much(plan: &Plan<'_>, name: Name, bytes: u64) -> Option<Missing> {
     // The limit tells what would be registered instead, which is nothing here.
     let why = limit.what.split_once(": ").map_or(limit.what.as_str(), |(why, _)| why);
     let what = format!("{} are needed, and {why}", size(all));
-    Some(Missing { what, command: limit.command })
+    Some(Missing::new(what, limit.command))
 }
 
 fn row(plan: &Plan<'_>, name: Name, bytes: u64, arena: &mut Option<Arc<Arena>>) -> Result<Figures> {

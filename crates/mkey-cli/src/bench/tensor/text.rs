@@ -3,7 +3,7 @@
 use super::report::{Figures, Push, Report, Row};
 use crate::bench::report::{Missing, Outcome};
 use crate::bench::table::{Line, Side, WIDTH, render};
-use crate::bench::text::{head, missing, whose};
+use crate::bench::text::{ending, head, whose};
 use crate::bench::units::{count, rate, size, time};
 use std::fmt::Write;
 
@@ -25,10 +25,7 @@ pub fn report(report: &Report) -> String {
         let why = row.figures().and_then(|figures| figures.smaller_pages.clone());
         smaller.extend(why.filter(|why| !smaller.contains(why)));
     }
-    if !smaller.is_empty() || !report.device.notes.is_empty() {
-        let _ = writeln!(out, "\nWhat this machine does not allow, and the command that would");
-        missing(&mut out, &smaller, &report.device);
-    }
+    ending(&mut out, &smaller, &report.device);
     out
 }
 
