@@ -5,14 +5,11 @@
 //! without it (include/uapi/rdma/rdma_user_ioctl_cmds.h).
 
 use crate::context::Context;
+use crate::driver::RXE;
 use crate::failure::{errno_of, last_errno, not_offered};
 use mkey_sys::inline;
 use mkey_sys::types::*;
 use std::ffi::c_ulong;
-
-/// Drivers that advise where their provider may not, and how the kernel numbers them
-/// (`enum rdma_driver_id`).
-const DRIVERS: [(&str, u32); 1] = [("rxe", 14)];
 
 /// `RDMA_VERBS_IOCTL`.
 const RDMA_VERBS_IOCTL: c_ulong = 0xc018_1b01;
@@ -68,14 +65,13 @@ pub(crate) unsafe fn advise(
         return Ok(());
     }
     let errno = errno_of(answer);
-    let driver = DRIVERS.iter().find(|(name, _)| context.driver.as_deref() == Some(*name));
-    match driver {
-        // SAFETY: as this function.
-        Some(&(_, driver)) if not_offered(errno) => unsafe {
-            by_the_kernel(context, driver, pd, advice, flags, ranges)
-        },
-        _ => Err(errno),
+    // The driver advises where its provider may not.
+    let (name, driver) = RXE;
+    if context.driver.as_deref() != Some(name) || !not_offered(errno) {
+        return Err(errno);
     }
+    // SAFETY: as this function.
+    unsafe { by_the_kernel(context, driver, pd, advice, flags, ranges) }
 }
 
 /// The same by the kernel's command.

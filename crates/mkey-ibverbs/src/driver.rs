@@ -3,9 +3,11 @@
 use mkey_os::rdma_netlink;
 use std::path::Path;
 
+/// Soft-RoCE's.
+pub(crate) const RXE: (&str, u32) = ("rxe", 14);
 /// Drivers that are software, and how the kernel numbers them (`enum rdma_driver_id`,
 /// include/uapi/rdma/ib_user_ioctl_verbs.h).
-const SOFTWARE: [(&str, u32); 2] = [("rxe", 14), ("siw", 18)];
+const SOFTWARE: [(&str, u32); 2] = [RXE, ("siw", 18)];
 
 /// The driver of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

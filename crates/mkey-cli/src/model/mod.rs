@@ -16,11 +16,10 @@ use crate::bench::registration::report::{SCHEMA, Sweep};
 use crate::bench::registration::sweep::Effort;
 use crate::exit::End;
 use crate::html;
+use crate::input;
 use args::ModelArgs;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 /// No sweep is as long as this, in bytes.
@@ -63,17 +62,7 @@ fn name(path: &Path) -> String {
 /// Reads a sweep; "-" is standard input.
 fn read(path: &Path) -> Result<Sweep, End> {
     let name = name(path);
-    let input: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(File::open(path).map_err(|error| End::failed(format!("{name}: {error}")))?)
-    };
-    let mut text = Vec::new();
-    let taken = input.take(LONGEST + 1).read_to_end(&mut text);
-    taken.map_err(|error| End::failed(format!("{name}: {error}")))?;
-    if text.len() as u64 > LONGEST {
-        return Err(End::failed(format!("{name}: longer than any sweep")));
-    }
+    let text = input::read(path, &name, LONGEST, "sweep")?;
     parse(&text).map_err(|why| End::failed(format!("{name}: {why}")))
 }
 

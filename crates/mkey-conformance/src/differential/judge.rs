@@ -221,24 +221,17 @@ mod tests {
 
     #[test]
     fn what_never_comes_is_of_the_kinds_traits_and_status_only() {
-        let table =
-            [deviation(&[Kind::Write], Traits::PARTS, Seen::Never(WcStatus::LocProtErr), true)];
-        for (status, traits, known) in [
-            (WcStatus::LocProtErr, Traits::PARTS, true),
-            (WcStatus::LocProtErr, Traits::empty(), false),
-            (WcStatus::RemAccessErr, Traits::PARTS, false),
-        ] {
-            let ours = outcome(status, traits);
-            let mut theirs = ours.clone();
-            theirs.completions[0].clear();
-            let verdict = judge(&table, &ours, &theirs);
-            assert_eq!(matches!(verdict, Verdict::Known { .. }), known, "{status}");
-        }
+        known_only_in_parts(Seen::Never, |theirs| theirs.completions[0].clear());
     }
 
     #[test]
     fn a_peer_may_fail_only_where_something_failed_in_parts() {
-        let seen = Seen::Partly(WcStatus::LocProtErr);
+        known_only_in_parts(Seen::Partly, |theirs| theirs.states[1] = QpState::Err);
+    }
+
+    /// What `differs` makes of an outcome is known only of that status, and only in parts.
+    fn known_only_in_parts(seen: fn(WcStatus) -> Seen, differs: fn(&mut Outcome)) {
+        let seen = seen(WcStatus::LocProtErr);
         let table = [deviation(&[Kind::Write], Traits::PARTS, seen, true)];
         for (status, traits, known) in [
             (WcStatus::LocProtErr, Traits::PARTS, true),
@@ -247,7 +240,7 @@ mod tests {
         ] {
             let ours = outcome(status, traits);
             let mut theirs = ours.clone();
-            theirs.states[1] = QpState::Err;
+            differs(&mut theirs);
             let verdict = judge(&table, &ours, &theirs);
             assert_eq!(matches!(verdict, Verdict::Known { .. }), known, "{status}");
         }

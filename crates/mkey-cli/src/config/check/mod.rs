@@ -12,12 +12,11 @@ use super::vendor::Vendor;
 use crate::bench::export;
 use crate::cli::print;
 use crate::exit::End;
+use crate::input;
 use clap::Args;
 use compare::{Finding, Level};
 use host::Host;
 use serde::Serialize;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use told::Told;
 
@@ -127,17 +126,6 @@ pub fn run(args: &CheckArgs) -> Result<(), End> {
 }
 
 fn read(path: &Path) -> Result<String, End> {
-    let name = path.display();
-    let input: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(File::open(path).map_err(|error| End::failed(format!("{name}: {error}")))?)
-    };
-    let mut bytes = Vec::new();
-    let taken = input.take(LONGEST + 1).read_to_end(&mut bytes);
-    taken.map_err(|error| End::failed(format!("{name}: {error}")))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(End::failed(format!("{name}: longer than any configuration")));
-    }
+    let bytes = input::read(path, &path.display().to_string(), LONGEST, "configuration")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -1,6 +1,6 @@
 //! H3C Comware 7.
 
-use super::{Plan, each_port};
+use super::{Plan, each_port, phb};
 use crate::config::recipe::Block;
 
 pub(super) fn blocks(plan: &Plan) -> Vec<Block> {
@@ -29,7 +29,7 @@ pub(super) fn blocks(plan: &Plan) -> Vec<Block> {
 }
 
 fn interface(plan: &Plan, port: &str) -> Block {
-    let (roce, cnp) = (plan.marking.roce_prio, queue_name(plan.marking.cnp_prio));
+    let (roce, cnp) = (plan.marking.roce_prio, phb(plan.marking.cnp_prio));
     let mut block = Block::new(format!(
         "Port {port}: trust DSCP; PFC on priority {roce} alone; half of the rest of the bandwidth for RoCE, CNP before all; ECN long before PFC. ECN limits are in cells of the chip (208 bytes on S9820-64H)."
     ))
@@ -40,7 +40,7 @@ fn interface(plan: &Plan, port: &str) -> Block {
     .line(format!(" priority-flow-control no-drop dot1p {roce}"))
     .line(" priority-flow-control deadlock enable")
     .line(" qos wfq byte-count")
-    .line(format!(" qos wfq {} group 1 byte-count 60", queue_name(roce)))
+    .line(format!(" qos wfq {} group 1 byte-count 60", phb(roce)))
     .line(format!(" qos wfq {cnp} group sp"))
     .tune(format!(" priority-flow-control dot1p {roce} headroom <n>"))
     .tune(format!(" priority-flow-control dot1p {roce} ingress-buffer dynamic <n>"));
@@ -55,18 +55,4 @@ fn interface(plan: &Plan, port: &str) -> Block {
         .verify("display priority-flow-control interface")
         .verify("display qos wred interface")
         .verify("display qos map-table dscp-dot1p")
-}
-
-/// The name that `qos wfq` has for a queue.
-fn queue_name(queue: u8) -> &'static str {
-    match queue {
-        0 => "be",
-        1 => "af1",
-        2 => "af2",
-        3 => "af3",
-        4 => "af4",
-        5 => "ef",
-        6 => "cs6",
-        _ => "cs7",
-    }
 }

@@ -51,6 +51,20 @@ pub struct SwitchArgs {
     pub ecn_max: u32,
 }
 
+/// The per-hop behaviour of a queue, by which H3C and Huawei name it.
+fn phb(queue: u8) -> &'static str {
+    match queue {
+        0 => "be",
+        1 => "af1",
+        2 => "af2",
+        3 => "af3",
+        4 => "af4",
+        5 => "ef",
+        6 => "cs6",
+        _ => "cs7",
+    }
+}
+
 /// What the writers need.
 #[derive(Clone, Debug)]
 struct Plan {

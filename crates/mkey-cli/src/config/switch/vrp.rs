@@ -1,6 +1,6 @@
 //! Huawei CloudEngine.
 
-use super::{Plan, each_port};
+use super::{Plan, each_port, phb};
 use crate::config::recipe::Block;
 
 pub(super) fn blocks(plan: &Plan) -> Vec<Block> {
@@ -38,18 +38,4 @@ pub(super) fn blocks(plan: &Plan) -> Vec<Block> {
     }));
     blocks.push(Block::new("Nothing is in force before this.").line("commit"));
     blocks
-}
-
-/// The per-hop behaviour of a queue.
-fn phb(queue: u8) -> &'static str {
-    match queue {
-        0 => "be",
-        1 => "af1",
-        2 => "af2",
-        3 => "af3",
-        4 => "af4",
-        5 => "ef",
-        6 => "cs6",
-        _ => "cs7",
-    }
 }
