@@ -385,3 +385,19 @@ fn sqd_holds_messages_back() {
     assert_eq!(a.done(), [(2, WcStatus::Success)]);
     assert_eq!(b.done(), [(3, WcStatus::Success), (4, WcStatus::Success)]);
 }
+
+/// What answers a long READ goes out in turns, but all of it: it is not asked for once more.
+#[test]
+fn a_long_read_is_answered_to_its_end() {
+    const LONG: u32 = 300_000;
+    let (a, b) = networked(QpKind::Rc, |options| options);
+    let buffer = |side: &Side| Buffer::new(&side.device, side.pd, LONG as usize, ALL);
+    let (own, far) = (buffer(&a), buffer(&b));
+    far.set(LONG as usize - 1, 7);
+    let begun = a.device.now();
+    a.post(1, SendOp::Read(far.remote(0)), &[own.sge(0, LONG)]);
+    a.pass(Duration::ZERO);
+    assert_eq!(a.done(), [(1, WcStatus::Success)]);
+    assert_eq!(a.device.now(), begun, "no time has gone by");
+    assert_eq!(own.get(LONG as usize - 1), 7);
+}

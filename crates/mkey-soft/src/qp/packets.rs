@@ -353,7 +353,9 @@ impl Qp {
         let mut room = back.path.window();
         while let Some(reply) = machine.next() {
             if room == 0 {
-                self.wait_for_room();
+                if let Some(port) = &self.core.port {
+                    port.take_turns(self.weak());
+                }
                 break;
             }
             room -= 1;
