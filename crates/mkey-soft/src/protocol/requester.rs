@@ -562,19 +562,30 @@ impl Requester {
 
     /// The first message, if it has ended: takes it out.
     pub(crate) fn take_ended(&mut self) -> Option<Result<(), Ending>> {
-        let entry = self.entries.front()?;
-        let ended = match entry.failed {
-            Some(ending) => Err(ending),
-            None if entry.done => Ok(()),
-            None => return None,
-        };
+        if self.take_done() {
+            return Some(Ok(()));
+        }
+        let failed = self.entries.front()?.failed?;
+        self.take_front();
+        Some(Err(failed))
+    }
+
+    /// Whether the first message has ended well: takes it out then.
+    pub(crate) fn take_done(&mut self) -> bool {
+        let done = self.entries.front().is_some_and(|entry| entry.done && entry.failed.is_none());
+        if done {
+            self.take_front();
+        }
+        done
+    }
+
+    fn take_front(&mut self) {
         self.entries.pop_front();
         self.front += 1;
         self.begun = self.begun.max(self.front);
         if self.cursor.message < self.front {
             self.step_to(self.front);
         }
-        Some(ended)
     }
 
     /// Whether a message has begun and is not done.
