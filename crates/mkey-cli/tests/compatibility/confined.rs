@@ -58,7 +58,7 @@ fn in_a_container() {
         for run in program.runs.iter().filter(|run| is_confined(run)) {
             count += 1;
             let _turn = pair::turn();
-            let side = |arguments: &[&str]| {
+            let side = |_, arguments: &[&str]| {
                 let mut command = Command::new(std::env::current_exe().unwrap());
                 command.args(["--exact", "confined::in_a_container", "--nocapture"]);
                 let arguments = arguments.join(" ");

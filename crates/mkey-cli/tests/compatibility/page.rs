@@ -29,22 +29,26 @@ pub fn compare(title: &str, text: &str) {
     assert_eq!(now, text, "docs/compatibility.md is old: run this test with {WRITE}=1");
 }
 
-/// A table of programs, options and what became of them.
+/// A table of programs, options and what became of them, on one host and by UDP: the same, as the tests of
+/// both hold it against this table.
 pub fn programs(programs: &[Program]) -> String {
-    let mut text = "| program | options | |\n|---|---|---|\n".to_owned();
+    let mut text = "| program | options | on one host | by UDP |\n|---|---|---|---|\n".to_owned();
     for program in programs {
         for run in program.runs {
             let result = match run.expected {
                 Expected::Works => "works".to_owned(),
-                Expected::Declines(words) => format!("the program declines: \"{words}\""),
+                Expected::Declines(words) => format!("declines: \"{words}\""),
             };
             let options = match run.options {
                 "" => String::new(),
                 options => format!("`{options}`"),
             };
             // Writing to a string does not fail.
-            let _ =
-                writeln!(text, "| `{} {}` | {options} | {result} |", program.name, program.always);
+            let _ = writeln!(
+                text,
+                "| `{} {}` | {options} | {result} | {result} |",
+                program.name, program.always
+            );
         }
     }
     text

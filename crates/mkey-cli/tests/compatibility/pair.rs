@@ -53,6 +53,13 @@ impl HugePages {
     }
 }
 
+/// Which side of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Server,
+    Client,
+}
+
 /// How a side of a pair ended.
 pub struct Ended {
     pub status: ExitStatus,
@@ -154,7 +161,7 @@ pub fn free_port() -> u16 {
 
 /// Runs a program in two processes; what went wrong, if something did.
 pub fn run(
-    side: &dyn Fn(&[&str]) -> Command,
+    side: &dyn Fn(Role, &[&str]) -> Command,
     host: &str,
     program: &Program,
     run: &Run,
@@ -172,7 +179,7 @@ pub fn run(
 /// Starts the server, then the client, each by what makes a command of a program and its arguments; what
 /// went wrong, if something did.
 fn run_once(
-    side: &dyn Fn(&[&str]) -> Command,
+    side: &dyn Fn(Role, &[&str]) -> Command,
     host: &str,
     program: &Program,
     run: &Run,
@@ -183,7 +190,7 @@ fn run_once(
     let mut arguments = vec![program.name];
     arguments.extend(program.arguments(run));
     arguments.extend(["-p", &port_argument]);
-    let server = Side::start(&mut side(&arguments));
+    let server = Side::start(&mut side(Role::Server, &arguments));
     if !server.listens(port, until) && run.expected == Expected::Works {
         server.kill();
         return match server.ended(until) {
@@ -192,7 +199,7 @@ fn run_once(
         };
     }
     arguments.push(host);
-    let client = Side::start(&mut side(&arguments)).ended(until);
+    let client = Side::start(&mut side(Role::Client, &arguments)).ended(until);
     // A client that failed may leave its server waiting for another one.
     let patience = if client.as_ref().is_ok_and(Ended::well) { until } else { Instant::now() };
     let server = server.ended(patience.min(until));

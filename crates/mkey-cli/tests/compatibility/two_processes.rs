@@ -1,15 +1,20 @@
-//! Two processes on one host, by shared memory.
+//! Two processes: on one host, by shared memory, and in two network namespaces, by RoCEv2 over UDP.
 
 use crate::list::{LATENCY, PING_PONG, Program, THROUGHPUT};
-use crate::pair::{self, HugePages};
-use crate::{has, mkey_run, page};
+use crate::namespaces::{Namespaces, in_namespace};
+use crate::pair::{self, HugePages, Role};
+use crate::{common, has, mkey_run, page};
+use std::process::Command;
 use std::time::Instant;
 
 /// Each run of each program; the page has a table of them.
-fn all_work(test: &str, section: &str, programs: &'static [Program]) {
-    if !programs.iter().all(|program| has(test, program.name)) {
-        return;
-    }
+fn all_work(
+    test: &str,
+    section: &str,
+    programs: &'static [Program],
+    side: &dyn Fn(Role, &[&str]) -> Command,
+    host: &str,
+) {
     let mut failures = Vec::new();
     for program in programs {
         for run in program.runs {
@@ -21,8 +26,7 @@ fn all_work(test: &str, section: &str, programs: &'static [Program]) {
             };
             let turn = pair::turn();
             let begun = Instant::now();
-            let side = |arguments: &[&str]| mkey_run(&[&["--only"], arguments].concat());
-            let result = pair::run(&side, "127.0.0.1", program, run);
+            let result = pair::run(side, host, program, run);
             drop((turn, pages));
             let name = format!("{} {} {}", program.name, program.always, run.options);
             println!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
@@ -36,17 +40,59 @@ fn all_work(test: &str, section: &str, programs: &'static [Program]) {
     page::compare(section, &page::programs(programs));
 }
 
+fn all_are_here(test: &str, programs: &[Program]) -> bool {
+    programs.iter().all(|program| has(test, program.name))
+}
+
+fn on_one_host(test: &str, section: &str, programs: &'static [Program]) {
+    if all_are_here(test, programs) {
+        let side = |_, arguments: &[&str]| mkey_run(&[&["--only"], arguments].concat());
+        all_work(test, section, programs, &side, "127.0.0.1");
+    }
+}
+
+fn by_udp(test: &str, section: &str, programs: &'static [Program]) {
+    if !all_are_here(test, programs) || !has(test, "ip") {
+        return;
+    }
+    let both = match Namespaces::new() {
+        Ok(both) => both,
+        Err(why) => return common::skipped(test, &format!("no network namespaces: {why}")),
+    };
+    let side = |role, arguments: &[&str]| {
+        let side = if role == Role::Server { 0 } else { 1 };
+        let options = ["--only", "--address", both.address(side, false)];
+        in_namespace(both.name(side), &mkey_run(&[&options, arguments].concat()))
+    };
+    all_work(test, section, programs, &side, both.address(0, false));
+}
+
 #[test]
 fn ping_pong() {
-    all_work("ping_pong", "The examples of libibverbs", PING_PONG);
+    on_one_host("ping_pong", "The examples of libibverbs", PING_PONG);
 }
 
 #[test]
 fn throughput() {
-    all_work("throughput", "perftest, throughput", THROUGHPUT);
+    on_one_host("throughput", "perftest, throughput", THROUGHPUT);
 }
 
 #[test]
 fn latency() {
-    all_work("latency", "perftest, latency", LATENCY);
+    on_one_host("latency", "perftest, latency", LATENCY);
+}
+
+#[test]
+fn ping_pong_by_udp() {
+    by_udp("ping_pong_by_udp", "The examples of libibverbs", PING_PONG);
+}
+
+#[test]
+fn throughput_by_udp() {
+    by_udp("throughput_by_udp", "perftest, throughput", THROUGHPUT);
+}
+
+#[test]
+fn latency_by_udp() {
+    by_udp("latency_by_udp", "perftest, latency", LATENCY);
 }

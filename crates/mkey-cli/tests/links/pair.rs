@@ -1,8 +1,8 @@
 //! A server and a client of one program, each in a namespace of its own.
 
-use crate::namespaces::Namespaces;
+use crate::namespaces::{Namespaces, in_namespace};
 use crate::preloaded::mkey_run;
-use crate::process::{await_listener, ended, in_namespace, said};
+use crate::process::{await_listener, ended, said};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};

@@ -2,30 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Runs `ip`.
-pub fn ip(line: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(line.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| format!("ip {line}: {}", said.trim()))
-}
-
-/// The same command in a network namespace.
-pub fn in_namespace(name: &str, command: &Command) -> Command {
-    let mut inside = Command::new("ip");
-    inside.args(["netns", "exec", name]).arg(command.get_program()).args(command.get_args());
-    for (variable, value) in command.get_envs() {
-        if let Some(value) = value {
-            inside.env(variable, value);
-        }
-    }
-    inside.stdin(Stdio::null());
-    inside
-}
 
 /// Waits until a server takes connections, in a namespace or in this one; there is no event of that.
 pub fn await_listener(server: &mut Child, namespace: Option<&str>, patience: Duration) {

@@ -2,6 +2,8 @@
 //! for packet: in a virtual machine (`cargo xtask vm`). soft-RoCE has RoCEv2's UDP port in its network
 //! namespace, ours is in another one.
 
+#[path = "../common/namespaces.rs"]
+mod namespaces;
 #[path = "../links/pcap.rs"]
 mod pcap;
 #[path = "../links/process.rs"]
@@ -10,7 +12,8 @@ mod process;
 use mkey_wire::frame::Frame;
 use mkey_wire::pcap::LinkType;
 use mkey_wire::udp_ip::Ip;
-use process::{await_listener, ended, in_namespace, ip, said};
+use namespaces::{in_namespace, ip};
+use process::{await_listener, ended, said};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,18 +1,22 @@
 //! Unmodified programs on software RNICs, by `mkey run`: those of Debian's packages, C programs linked
 //! to the distribution's libibverbs.
 
+#[path = "../common/c.rs"]
+mod c;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/outlives.rs"]
+mod outlives;
 #[path = "../common/preloaded.rs"]
 mod preloaded;
 
 mod abuse;
-mod c;
 mod check;
 mod command;
 mod every_byte;
 mod exports;
 mod fork;
+mod kills;
 mod loading;
 mod objects;
 mod report;

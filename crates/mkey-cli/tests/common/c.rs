@@ -1,4 +1,5 @@
 //! C programs, linked to the distribution's libibverbs.
+#![allow(dead_code)] // Each test target uses part of it.
 
 use crate::common::skipped;
 use std::fs;

@@ -1,6 +1,7 @@
 //! Two network namespaces with a cable between them.
+#![allow(dead_code)] // Each test target uses part of it.
 
-use crate::process::ip;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Gone when it is dropped.
@@ -54,4 +55,25 @@ impl Drop for Namespaces {
             let _ = ip(&format!("netns delete {name}"));
         }
     }
+}
+
+/// Runs `ip`.
+pub fn ip(line: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| format!("ip {line}: {}", said.trim()))
+}
+
+/// The same command in a network namespace.
+pub fn in_namespace(name: &str, command: &Command) -> Command {
+    let mut inside = Command::new("ip");
+    inside.args(["netns", "exec", name]).arg(command.get_program()).args(command.get_args());
+    for (variable, value) in command.get_envs() {
+        if let Some(value) = value {
+            inside.env(variable, value);
+        }
+    }
+    inside.stdin(Stdio::null());
+    inside
 }
