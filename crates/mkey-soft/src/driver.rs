@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 /// What is due at once is not looked at more often than this: the program's own posts and polls come
 /// first.
 const PATIENCE: Duration = Duration::from_micros(50);
+/// What could not be done for want of something that others have is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(20);
 /// Rounds of packets before timers have their turn.
 const ROUNDS: usize = 64;
 /// The thread is awake and looks at all deadlines before it sleeps.
@@ -52,6 +54,7 @@ pub(crate) struct Driver {
     cores: Mutex<Vec<Weak<Core>>>,
     sources: Mutex<Sources>,
     attention: Attention,
+    born: u32,
 }
 
 impl fmt::Debug for Driver {
@@ -64,6 +67,8 @@ impl fmt::Debug for Driver {
 struct Sources {
     last: u64,
     by_token: HashMap<u64, Weak<dyn Source>>,
+    /// Those that are put off, and until when.
+    put_off: Vec<(Instant, u64)>,
 }
 
 /// Names a descriptor that is waited on.
@@ -111,6 +116,7 @@ impl Driver {
             cores: Mutex::default(),
             sources: Mutex::default(),
             attention: Attention::default(),
+            born: generation(),
         })
     }
 
@@ -135,13 +141,28 @@ impl Driver {
 
     /// Whether a descriptor wakes the thread.
     pub(crate) fn listen(&self, fd: impl AsFd, Token(token): Token, wakes: bool) {
+        if self.born != generation() {
+            return;
+        }
         let flags = if wakes { EventFlags::IN } else { EventFlags::empty() };
         // It may have been closed meanwhile.
         let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags);
     }
 
+    /// What a descriptor is ready for can not be done now: it wakes the thread no more, but its source
+    /// is told again after a while, and [listens](Driver::listen) again then.
+    pub(crate) fn put_off(&self, fd: impl AsFd, token: Token) {
+        self.listen(fd, token, false);
+        lock(&self.sources).put_off.push((Instant::now() + AGAIN, token.0));
+        self.hurry(AGAIN);
+    }
+
     /// Does not wait on a descriptor any more.
     pub(crate) fn forget(&self, fd: impl AsFd, Token(token): Token) {
+        // What it waits on in a forked child is its parent's.
+        if self.born != generation() {
+            return;
+        }
         // It may have been closed meanwhile.
         let _ = epoll::delete(&self.epoll, fd);
         lock(&self.sources).by_token.remove(&token);
@@ -208,6 +229,9 @@ impl Driver {
                 self.take_bells_down(false);
             }
             self.attend(&mut ready);
+            if self.put_off_for().is_some() {
+                self.tell_again();
+            }
         }
     }
 
@@ -252,7 +276,25 @@ impl Driver {
             let next = core.next_timer()?;
             Some(next.saturating_sub(core.timers.now()).max(PATIENCE))
         };
-        self.living().into_iter().filter_map(left).chain(most).min()
+        self.living().into_iter().filter_map(left).chain(most).chain(self.put_off_for()).min()
+    }
+
+    /// How long those are put off still that are put off.
+    fn put_off_for(&self) -> Option<Duration> {
+        let until = lock(&self.sources).put_off.iter().map(|&(until, _)| until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Tells those again that were put off until now.
+    fn tell_again(&self) {
+        let now = Instant::now();
+        let over = |&mut (until, _): &mut (Instant, u64)| until <= now;
+        let mut sources = lock(&self.sources);
+        let tokens: Vec<_> = sources.put_off.extract_if(.., over).collect();
+        let known = |&(_, token): &(Instant, u64)| sources.by_token.get(&token)?.upgrade();
+        let due: Vec<_> = tokens.iter().filter_map(known).collect();
+        drop(sources);
+        due.into_iter().for_each(|source| source.attend());
     }
 
     fn wait(&self, left: Option<Duration>, ready: &mut Vec<epoll::Event>) {

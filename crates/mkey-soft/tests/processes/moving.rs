@@ -32,6 +32,7 @@ pub const TESTS: &[(&str, Test)] = &[
 /// Tests that no link makes a difference to.
 pub const ONCE: &[(&str, Test)] = &[
     ("numbers_tell_processes_apart", numbers),
+    ("without_descriptors_nobody_is_let_in_and_the_processor_rests", no_descriptors),
     ("both_sides_of_a_pair_may_be_in_one_process_too", one_process),
 ];
 
@@ -342,6 +343,25 @@ fn idle(setting: &Setting) {
     let used = time(&mut servant) - before;
     // Answering the question costs something, too.
     assert!(used < 2000, "{used} us of processor time in an idle second");
+}
+
+/// Who can not let a peer in for want of a descriptor leaves it waiting, and lets it in later.
+fn no_descriptors(setting: &Setting) {
+    let mut end = End::new(&setting.device(), QpKind::Rc);
+    let mut servant = Servant::start(setting, "rc");
+    servant.connect(&mut end);
+    assert!(servant.tell("descriptors 1").parse::<u64>().unwrap() > 0);
+    let time = |servant: &mut Servant| servant.tell("time").parse::<u64>().unwrap();
+    let before = time(&mut servant);
+    let done = end.run(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
+    assert_eq!(done.status, WcStatus::RetryExcErr);
+    let used = time(&mut servant) - before;
+    assert!(used < 30_000, "{used} us of processor time while it lets nobody in");
+    servant.tell("descriptors 0");
+    end.reset();
+    servant.tell("reset");
+    servant.connect(&mut end);
+    end.succeeds(SendOp::Write(end.remote(0)), &[end.memory.sge(0, 8)]);
 }
 
 fn one_process(setting: &Setting) {

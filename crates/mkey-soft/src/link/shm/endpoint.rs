@@ -9,6 +9,7 @@ use crate::driver::{Driver, Source, Token};
 use crate::link::{Inbound, Link, Path};
 use crate::sync::lock;
 use mkey_core::device::Gid;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -32,6 +33,8 @@ pub(crate) struct Endpoint {
     /// Who has connected and said nothing yet.
     guests: Mutex<Vec<Arc<Guest>>>,
     listening: OnceLock<Option<Listening>>,
+    /// Nobody could be let in, so it is tried again after a while.
+    puts_off: AtomicBool,
     born: u32,
     me: Weak<Endpoint>,
 }
@@ -39,7 +42,8 @@ pub(crate) struct Endpoint {
 /// Somebody who has connected and said nothing yet.
 struct Guest {
     socket: Mutex<Option<OwnedFd>>,
-    token: OnceLock<Token>,
+    /// What waits for what it says.
+    waits: Option<(&'static Driver, Token)>,
     host: Weak<Endpoint>,
 }
 
@@ -91,6 +95,7 @@ impl Endpoint {
             any_fresh: AtomicBool::new(false),
             guests: Mutex::default(),
             listening: OnceLock::new(),
+            puts_off: AtomicBool::new(false),
             born: generation(),
             me: me.clone(),
         }))
@@ -272,17 +277,32 @@ impl Link for Endpoint {
 
 impl Source for Endpoint {
     fn attend(&self) {
-        let Some(Some(Listening { listener, driver, .. })) = self.listening.get() else { return };
+        let Some(Some(Listening { listener, driver, token })) = self.listening.get() else {
+            return;
+        };
+        if self.puts_off.swap(false, Ordering::AcqRel) {
+            driver.listen(listener, *token, true);
+        }
         // Locked meanwhile: who asks for all guests gets those, too, that are just coming in.
         let mut guests = lock(&self.guests);
-        while let Ok(socket) = rustix::net::accept_with(listener, SOCKET) {
-            let guest = Arc::new_cyclic(|me: &Weak<Guest>| {
-                let token = driver.watch(&socket, me.clone()).ok();
-                Guest {
-                    socket: Mutex::new(Some(socket)),
-                    token: token.map_or_else(OnceLock::new, OnceLock::from),
-                    host: self.me.clone(),
+        loop {
+            let socket = match rustix::net::accept_with(listener, SOCKET) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => break,
+                // Who has hung up meanwhile.
+                Err(Errno::CONNABORTED | Errno::INTR) => continue,
+                // Mostly there is no descriptor left. Who waits goes on to do so, and would wake the
+                // thread without end.
+                Err(_) => {
+                    self.puts_off.store(true, Ordering::Release);
+                    driver.put_off(listener, *token);
+                    break;
                 }
+            };
+            let guest = Arc::new_cyclic(|me: &Weak<Guest>| Guest {
+                waits: driver.watch(&socket, me.clone()).ok().map(|token| (*driver, token)),
+                socket: Mutex::new(Some(socket)),
+                host: self.me.clone(),
             });
             guests.push(guest);
         }
@@ -292,24 +312,21 @@ impl Source for Endpoint {
 impl Source for Guest {
     fn attend(&self) {
         let Some(host) = self.host.upgrade() else { return };
-        let Some(Some(Listening { driver, .. })) = host.listening.get() else { return };
         let mut place = lock(&self.socket);
         let Some(socket) = place.take() else { return };
-        match greeting::meet(socket) {
-            Met::Silent(socket) => {
-                *place = Some(socket);
-                return;
-            }
-            Met::Nobody => {}
-            Met::Visitor(Visitor { socket, process, gid, block, memory }) => {
-                if let Some(token) = self.token.get() {
-                    driver.forget(&socket, *token);
-                }
-                if let Some(segment) = Segment::open(memory) {
-                    let pair = Pair::new(segment, socket, process, host.gid, gid);
-                    host.add(&pair, gid, block);
-                }
-            }
+        let met = greeting::meet(&socket);
+        if let Met::Silent = met {
+            *place = Some(socket);
+            return;
+        }
+        if let Some((driver, token)) = self.waits {
+            driver.forget(&socket, token);
+        }
+        if let Met::Visitor(Visitor { process, gid, block, memory }) = met
+            && let Some(segment) = Segment::open(memory)
+        {
+            let pair = Pair::new(segment, socket, process, host.gid, gid);
+            host.add(&pair, gid, block);
         }
         drop(place);
         lock(&host.guests).retain(|guest| lock(&guest.socket).is_some());
@@ -319,6 +336,14 @@ impl Source for Guest {
 impl fmt::Debug for Guest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.socket.fmt(f)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let (Some((driver, token)), Some(socket)) = (self.waits, &*lock(&self.socket)) {
+            driver.forget(socket, token);
+        }
     }
 }
 
