@@ -98,6 +98,18 @@ impl Driver {
         Some(new)
     }
 
+    /// A driver for a test, which nothing drives.
+    #[cfg(test)]
+    pub(crate) fn without_thread() -> &'static Self {
+        Box::leak(Box::new(Self::new().expect("descriptors")))
+    }
+
+    /// How many descriptors are waited on.
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> usize {
+        lock(&self.sources).by_token.len()
+    }
+
     fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockEr
 pub(crate) struct Endpoint {
     gid: Gid,
     folder: Arc<Folder>,
-    blocks: RwLock<Vec<Block>>,
+    blocks: RwLock<Blocks>,
     /// By the peer's port and block.
     known: RwLock<HashMap<(Gid, u32), Arc<Pair>>>,
     /// Those that packets are taken from. Its lock comes before those of queue pairs.
@@ -32,11 +32,21 @@ pub(crate) struct Endpoint {
     any_fresh: AtomicBool,
     /// Who has connected and said nothing yet.
     guests: Mutex<Vec<Arc<Guest>>>,
-    listening: OnceLock<Option<Listening>>,
+    listening: OnceLock<Listening>,
+    /// Why peers can not connect, if it was tried in vain.
+    deaf: Mutex<Option<io::Error>>,
     /// Nobody could be let in, so it is tried again after a while.
     puts_off: AtomicBool,
     born: u32,
     me: Weak<Endpoint>,
+}
+
+/// The blocks of numbers of this process.
+#[derive(Debug)]
+struct Blocks {
+    all: Vec<Block>,
+    /// Peers may connect by the numbers of each.
+    reachable: bool,
 }
 
 /// Somebody who has connected and said nothing yet.
@@ -88,13 +98,14 @@ impl Endpoint {
         Ok(Arc::new_cyclic(|me| Self {
             gid,
             folder,
-            blocks: RwLock::new(vec![block]),
+            blocks: RwLock::new(Blocks { all: vec![block], reachable: false }),
             known: RwLock::default(),
             pairs: Mutex::default(),
             fresh: Mutex::default(),
             any_fresh: AtomicBool::new(false),
             guests: Mutex::default(),
             listening: OnceLock::new(),
+            deaf: Mutex::default(),
             puts_off: AtomicBool::new(false),
             born: generation(),
             me: me.clone(),
@@ -112,9 +123,9 @@ impl Endpoint {
         let within = counter % (1 << BLOCK_BITS);
         let number = |block: &Block| (block.number() << BLOCK_BITS) + within;
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-        let count = blocks.len() as u32;
+        let count = blocks.all.len() as u32;
         if tries >> BLOCK_BITS < count {
-            return blocks.get(((counter >> BLOCK_BITS) % count) as usize).map(number);
+            return blocks.all.get(((counter >> BLOCK_BITS) % count) as usize).map(number);
         }
         drop(blocks);
         self.another_block().ok()
@@ -122,37 +133,50 @@ impl Endpoint {
 
     fn another_block(&self) -> io::Result<u32> {
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        let last = blocks.last().map_or(0, Block::number);
+        let last = blocks.all.last().map_or(0, Block::number);
         let block = self.folder.claim(last)?.ok_or(io::ErrorKind::QuotaExceeded)?;
         let number = block.number() << BLOCK_BITS;
-        if let (Some(first), Some(Some(_))) = (blocks.first(), self.listening.get()) {
+        if let Some(first) = blocks.all.first().filter(|_| blocks.reachable) {
             block.alias(first)?;
         }
-        blocks.push(block);
+        blocks.all.push(block);
         Ok(number)
     }
 
     /// Whether a number is of this process.
     pub(crate) fn owns(&self, qp_num: u32) -> bool {
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-        blocks.iter().any(|block| block.number() == qp_num >> BLOCK_BITS)
+        blocks.all.iter().any(|block| block.number() == qp_num >> BLOCK_BITS)
     }
 
-    /// Peers may connect from now on.
+    /// Peers may connect from now on. If that is not possible now, it may be at the next call.
     pub(crate) fn open(&self, driver: &'static Driver) {
-        self.listening.get_or_init(|| self.listen(driver).ok());
+        if self.listening.get().is_none() {
+            *lock(&self.deaf) = self.listen(driver).err();
+        }
     }
 
-    fn listen(&self, driver: &'static Driver) -> io::Result<Listening> {
-        let blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        let (first, others) = blocks.split_first().ok_or(io::ErrorKind::NotFound)?;
+    /// Why peers can not connect although they were to.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.deaf).as_ref().map(io::Error::to_string)
+    }
+
+    fn listen(&self, driver: &'static Driver) -> io::Result<()> {
+        // Held until it is done: no block comes meanwhile that peers do not reach.
+        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        if blocks.reachable {
+            return Ok(());
+        }
+        let (first, others) = blocks.all.split_first().ok_or(io::ErrorKind::NotFound)?;
         let listener = first.listen()?;
         for block in others {
             block.alias(first)?;
         }
         let source: Weak<dyn Source> = self.me.clone();
         let token = driver.watch(&listener, source)?;
-        Ok(Listening { listener, driver, token })
+        let _ = self.listening.set(Listening { listener, driver, token });
+        blocks.reachable = true;
+        Ok(())
     }
 
     /// Connects to the process of a number.
@@ -166,7 +190,7 @@ impl Endpoint {
         let (segment, memory) = Segment::create().ok_or(io::ErrorKind::OutOfMemory)?;
         let own = {
             let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-            blocks.first().map_or(0, Block::number)
+            blocks.all.first().map_or(0, Block::number)
         };
         greeting::send(&socket, self.gid, own, &memory)?;
         let process = process_of(&socket);
@@ -182,7 +206,7 @@ impl Endpoint {
         // that it found first, and receives from both.
         known.entry((gid, block)).or_insert_with(|| pair.clone());
         drop(known);
-        if let Some(Some(Listening { driver, .. })) = self.listening.get() {
+        if let Some(Listening { driver, .. }) = self.listening.get() {
             pair.watch(driver);
         }
         lock(&self.fresh).push(pair.clone());
@@ -277,7 +301,7 @@ impl Link for Endpoint {
 
 impl Source for Endpoint {
     fn attend(&self) {
-        let Some(Some(Listening { listener, driver, token })) = self.listening.get() else {
+        let Some(Listening { listener, driver, token }) = self.listening.get() else {
             return;
         };
         if self.puts_off.swap(false, Ordering::AcqRel) {
@@ -350,9 +374,12 @@ impl Drop for Guest {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if self.born == generation()
-            && let Some(Some(Listening { listener, driver, token })) = self.listening.get()
+            && let Some(Listening { listener, driver, token }) = self.listening.get()
         {
             driver.forget(listener, *token);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
