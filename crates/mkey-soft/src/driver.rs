@@ -8,6 +8,7 @@
 mod attention;
 
 use crate::core::{Core, generation};
+use crate::per_process::PerProcess;
 use crate::sync::lock;
 use attention::{Attention, TICK};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -19,9 +20,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// What is due at once is not looked at more often than this: the program's own posts and polls come
@@ -78,23 +78,14 @@ pub(crate) struct Token(u64);
 impl Driver {
     /// The driver of this process, which starts with the first call; `None` if there can be none.
     pub(crate) fn get() -> Option<&'static Driver> {
-        // Mostly it is only read, so that no lock of it is taken for ever in a forked child.
-        static DRIVER: RwLock<Option<(u32, &'static Driver)>> = RwLock::new(None);
+        static DRIVER: PerProcess<&'static Driver> = PerProcess::new();
         // In a forked child there is no thread, and what it waits on is the parent's.
-        let known = |driver: &Option<(u32, &'static Driver)>| {
-            driver.filter(|(born, _)| *born == generation()).map(|(_, driver)| driver)
-        };
-        let found = known(&DRIVER.read().unwrap_or_else(PoisonError::into_inner));
-        if found.is_some() {
-            return found;
-        }
-        let mut driver = DRIVER.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(driver) = known(&driver) {
-            return Some(driver);
-        }
+        DRIVER.get_or_make(Self::start).copied()
+    }
+
+    fn start() -> Option<&'static Driver> {
         let new: &'static Driver = Box::leak(Box::new(Self::new().ok()?));
         mkey_os::quiet_thread::spawn("mkey-soft engine", || new.run()).ok()?;
-        *driver = Some((generation(), new));
         Some(new)
     }
 

@@ -7,6 +7,7 @@ use super::segment::Segment;
 use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::link::{Inbound, Link, Path};
+use crate::per_process::PerProcess;
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use rustix::io::Errno;
@@ -70,8 +71,8 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// By port, and by process: a forked child has its own.
-type Endpoints = HashMap<(Gid, u32), Weak<Endpoint>>;
+/// By port.
+type Endpoints = HashMap<Gid, Weak<Endpoint>>;
 
 impl Endpoint {
     /// The endpoint of a port, with a block of numbers.
@@ -79,16 +80,15 @@ impl Endpoint {
     /// # Errors
     /// Those of making the folder, and if all blocks are taken.
     pub(crate) fn of(gid: Gid, wanted_block: u32) -> io::Result<Arc<Self>> {
-        static ENDPOINTS: Mutex<Option<Endpoints>> = Mutex::new(None);
-        let mut endpoints = lock(&ENDPOINTS);
-        let endpoints = endpoints.get_or_insert_default();
+        static ENDPOINTS: PerProcess<Mutex<Endpoints>> = PerProcess::new();
+        let endpoints = ENDPOINTS.get_or_make(|| Some(Mutex::default()));
+        let mut endpoints = lock(endpoints.ok_or(io::ErrorKind::OutOfMemory)?);
         endpoints.retain(|_, endpoint| endpoint.strong_count() > 0);
-        let place = (gid, generation());
-        if let Some(endpoint) = endpoints.get(&place).and_then(Weak::upgrade) {
+        if let Some(endpoint) = endpoints.get(&gid).and_then(Weak::upgrade) {
             return Ok(endpoint);
         }
         let endpoint = Self::new(gid, Folder::of(gid)?, wanted_block)?;
-        endpoints.insert(place, Arc::downgrade(&endpoint));
+        endpoints.insert(gid, Arc::downgrade(&endpoint));
         Ok(endpoint)
     }
 

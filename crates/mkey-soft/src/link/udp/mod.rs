@@ -14,6 +14,7 @@ use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::options::gid_of;
 use crate::payload::Bytes;
+use crate::per_process::PerProcess;
 use crate::sync::lock;
 use batch::Batch;
 use mkey_core::device::Gid;
@@ -56,13 +57,11 @@ impl Udp {
     /// # Errors
     /// Those of binding it.
     pub(crate) fn of(gid: Gid, numbers: Option<Arc<Endpoint>>) -> io::Result<Arc<Self>> {
-        type Sockets = HashMap<(Gid, u32), Weak<Udp>>;
-        static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
-        let mut sockets = lock(&SOCKETS);
-        let sockets = sockets.get_or_insert_default();
+        static SOCKETS: PerProcess<Mutex<HashMap<Gid, Weak<Udp>>>> = PerProcess::new();
+        let sockets = SOCKETS.get_or_make(|| Some(Mutex::default()));
+        let mut sockets = lock(sockets.ok_or(io::ErrorKind::OutOfMemory)?);
         sockets.retain(|_, udp| udp.strong_count() > 0);
-        let place = (gid, generation());
-        if let Some(udp) = sockets.get(&place).and_then(Weak::upgrade) {
+        if let Some(udp) = sockets.get(&gid).and_then(Weak::upgrade) {
             return Ok(udp);
         }
         let socket = Socket::open(address(gid))?;
@@ -76,7 +75,7 @@ impl Udp {
             me: me.clone(),
             born: generation(),
         });
-        sockets.insert(place, Arc::downgrade(&udp));
+        sockets.insert(gid, Arc::downgrade(&udp));
         Ok(udp)
     }
 
