@@ -177,8 +177,12 @@ impl Ways {
                  to do so: {why}"
             ));
         }
-        if let Some(Err(error)) = real.udp.get() {
-            troubles.push(format!("other hosts are not reached: {}", no_udp(real.gid, error)));
+        match real.udp.get() {
+            Some(Err(error)) => {
+                troubles.push(format!("other hosts are not reached: {}", no_udp(real.gid, error)));
+            }
+            Some(Ok(udp)) => troubles.extend(udp.trouble()),
+            None => {}
         }
         troubles
     }

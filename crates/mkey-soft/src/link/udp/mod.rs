@@ -5,9 +5,10 @@
 //! shared memory between them.
 
 mod batch;
+mod holders;
 mod socket;
 
-use super::datagram::{address, around};
+use super::datagram::{address, around, put_between};
 use super::shm::Endpoint;
 use super::{Envelope, Fill, Inbound, Link, Outbound, Path, Unsent};
 use crate::core::generation;
@@ -25,7 +26,7 @@ use mkey_wire::{icrc, udp_ip};
 use socket::{LONGEST, Received, Socket};
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 
@@ -84,7 +85,22 @@ impl Udp {
     /// # Errors
     /// Those of binding it.
     pub(crate) fn check(gid: Gid) -> io::Result<()> {
-        Socket::open(address(gid)).map(drop)
+        let address = address(gid);
+        // Where a process of ours has it, so can others. One more socket would be handed packets that
+        // are for that process.
+        if holders::is_ours(SocketAddr::new(address, ROCE_PORT)) {
+            return Ok(());
+        }
+        Socket::open(address).map(drop)
+    }
+
+    /// What goes less well than it could, in words.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let why = self.socket.trouble()?;
+        Some(format!(
+            "packets to other hosts are sent one by one, which takes longer, since the kernel does not \
+             cut them out of one piece on their way: {why}"
+        ))
     }
 
     /// The thread waits for packets from now on.
@@ -274,7 +290,22 @@ impl Route {
     fn ship(&self, batch: &mut Batch) {
         batch.ship(|packets, segment, envelope| {
             let Envelope { traffic_class, hop_limit, .. } = *envelope;
-            self.udp.socket.send(self.address, packets, segment, traffic_class, hop_limit);
+            let send = |packets: &[u8]| {
+                self.udp.socket.send(self.address, packets, segment, traffic_class, hop_limit)
+            };
+            if send(packets).is_ok() {
+                return;
+            }
+            // One by one, then, of which none is counted on.
+            let Some(around) = around(self.udp.gid, self.to, envelope) else { return };
+            for (index, packet) in packets.chunks_mut(segment).enumerate() {
+                put_between(&around, &numbered(&around, index), packet);
+                // A single one is not to be cut.
+                let _ = send(packet);
+            }
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
