@@ -5,7 +5,7 @@
 //! lost, doubled and reordered: reliable connections mend that, others do not.
 
 mod capture;
-mod datagram;
+pub(crate) mod datagram;
 mod faults;
 pub(crate) mod mtu;
 mod port;
