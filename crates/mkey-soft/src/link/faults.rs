@@ -284,6 +284,10 @@ impl Path for Weathered {
         Ok(())
     }
 
+    fn leaves_lying(&self) -> bool {
+        self.lane.path.leaves_lying()
+    }
+
     fn flush(&self) {
         self.lane.path.flush();
     }

@@ -62,6 +62,12 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
         *envelope
     }
 
+    /// Whether the peer is there and has not looked yet at what was sent: it waits for a processor, or is
+    /// stopped. Not every path can tell.
+    fn leaves_lying(&self) -> bool {
+        false
+    }
+
     /// Nothing more is sent for now: what was kept to be sent together goes out.
     fn flush(&self) {}
 }
