@@ -115,8 +115,11 @@ impl Core {
 
     /// Does what is due by `now`.
     pub(crate) fn fire(&self, now: Duration) {
-        if let Some(port) = &self.port {
-            port.release(now);
+        if let Some(port) = &self.port
+            && port.release(now)
+        {
+            // There is room for who waits for it.
+            port.turn();
         }
         self.timers.fire(now);
     }

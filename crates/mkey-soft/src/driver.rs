@@ -8,6 +8,7 @@
 mod attention;
 
 use crate::core::{Core, generation};
+use crate::per_process::PerProcess;
 use crate::sync::lock;
 use attention::{Attention, TICK};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -19,14 +20,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// What is due at once is not looked at more often than this: the program's own posts and polls come
 /// first.
 const PATIENCE: Duration = Duration::from_micros(50);
+/// What could not be done for want of something that others have is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(20);
 /// Rounds of packets before timers have their turn.
 const ROUNDS: usize = 64;
 /// The thread is awake and looks at all deadlines before it sleeps.
@@ -52,6 +54,7 @@ pub(crate) struct Driver {
     cores: Mutex<Vec<Weak<Core>>>,
     sources: Mutex<Sources>,
     attention: Attention,
+    born: u32,
 }
 
 impl fmt::Debug for Driver {
@@ -64,6 +67,8 @@ impl fmt::Debug for Driver {
 struct Sources {
     last: u64,
     by_token: HashMap<u64, Weak<dyn Source>>,
+    /// Those that are put off, and until when.
+    put_off: Vec<(Instant, u64)>,
 }
 
 /// Names a descriptor that is waited on.
@@ -73,24 +78,27 @@ pub(crate) struct Token(u64);
 impl Driver {
     /// The driver of this process, which starts with the first call; `None` if there can be none.
     pub(crate) fn get() -> Option<&'static Driver> {
-        // Mostly it is only read, so that no lock of it is taken for ever in a forked child.
-        static DRIVER: RwLock<Option<(u32, &'static Driver)>> = RwLock::new(None);
+        static DRIVER: PerProcess<&'static Driver> = PerProcess::new();
         // In a forked child there is no thread, and what it waits on is the parent's.
-        let known = |driver: &Option<(u32, &'static Driver)>| {
-            driver.filter(|(born, _)| *born == generation()).map(|(_, driver)| driver)
-        };
-        let found = known(&DRIVER.read().unwrap_or_else(PoisonError::into_inner));
-        if found.is_some() {
-            return found;
-        }
-        let mut driver = DRIVER.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(driver) = known(&driver) {
-            return Some(driver);
-        }
+        DRIVER.get_or_make(Self::start).copied()
+    }
+
+    fn start() -> Option<&'static Driver> {
         let new: &'static Driver = Box::leak(Box::new(Self::new().ok()?));
         mkey_os::quiet_thread::spawn("mkey-soft engine", || new.run()).ok()?;
-        *driver = Some((generation(), new));
         Some(new)
+    }
+
+    /// A driver for a test, which nothing drives.
+    #[cfg(test)]
+    pub(crate) fn without_thread() -> &'static Self {
+        Box::leak(Box::new(Self::new().expect("descriptors")))
+    }
+
+    /// How many descriptors are waited on.
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> usize {
+        lock(&self.sources).by_token.len()
     }
 
     fn new() -> io::Result<Self> {
@@ -111,6 +119,7 @@ impl Driver {
             cores: Mutex::default(),
             sources: Mutex::default(),
             attention: Attention::default(),
+            born: generation(),
         })
     }
 
@@ -135,13 +144,28 @@ impl Driver {
 
     /// Whether a descriptor wakes the thread.
     pub(crate) fn listen(&self, fd: impl AsFd, Token(token): Token, wakes: bool) {
+        if self.born != generation() {
+            return;
+        }
         let flags = if wakes { EventFlags::IN } else { EventFlags::empty() };
         // It may have been closed meanwhile.
         let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags);
     }
 
+    /// What a descriptor is ready for can not be done now: it wakes the thread no more, but its source
+    /// is told again after a while, and [listens](Driver::listen) again then.
+    pub(crate) fn put_off(&self, fd: impl AsFd, token: Token) {
+        self.listen(fd, token, false);
+        lock(&self.sources).put_off.push((Instant::now() + AGAIN, token.0));
+        self.hurry(AGAIN);
+    }
+
     /// Does not wait on a descriptor any more.
     pub(crate) fn forget(&self, fd: impl AsFd, Token(token): Token) {
+        // What it waits on in a forked child is its parent's.
+        if self.born != generation() {
+            return;
+        }
         // It may have been closed meanwhile.
         let _ = epoll::delete(&self.epoll, fd);
         lock(&self.sources).by_token.remove(&token);
@@ -208,6 +232,9 @@ impl Driver {
                 self.take_bells_down(false);
             }
             self.attend(&mut ready);
+            if self.put_off_for().is_some() {
+                self.tell_again();
+            }
         }
     }
 
@@ -252,7 +279,25 @@ impl Driver {
             let next = core.next_timer()?;
             Some(next.saturating_sub(core.timers.now()).max(PATIENCE))
         };
-        self.living().into_iter().filter_map(left).chain(most).min()
+        self.living().into_iter().filter_map(left).chain(most).chain(self.put_off_for()).min()
+    }
+
+    /// How long those are put off still that are put off.
+    fn put_off_for(&self) -> Option<Duration> {
+        let until = lock(&self.sources).put_off.iter().map(|&(until, _)| until).min()?;
+        Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Tells those again that were put off until now.
+    fn tell_again(&self) {
+        let now = Instant::now();
+        let over = |&mut (until, _): &mut (Instant, u64)| until <= now;
+        let mut sources = lock(&self.sources);
+        let tokens: Vec<_> = sources.put_off.extract_if(.., over).collect();
+        let known = |&(_, token): &(Instant, u64)| sources.by_token.get(&token)?.upgrade();
+        let due: Vec<_> = tokens.iter().filter_map(known).collect();
+        drop(sources);
+        due.into_iter().for_each(|source| source.attend());
     }
 
     fn wait(&self, left: Option<Duration>, ready: &mut Vec<epoll::Event>) {

@@ -42,6 +42,7 @@ mod notes;
 mod object;
 mod options;
 mod payload;
+mod per_process;
 mod protocol;
 mod qp;
 mod receive;

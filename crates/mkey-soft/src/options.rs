@@ -38,6 +38,10 @@ pub enum Link {
     Auto,
     /// Those of other processes of this user, on this host and in this network namespace, by shared
     /// memory; others not at all.
+    ///
+    /// Nothing is lost on this way, so a peer that is alive and has not looked yet at what it was sent is
+    /// waited for: for 5 seconds its silence uses up none of a queue pair's tries. That a peer has
+    /// ended shows by itself.
     SharedMemory,
     /// By RoCEv2 over UDP, from the port's address. That must be one of this host, and its UDP port
     /// 4791 free, or of processes of the same user.

@@ -77,6 +77,10 @@ impl Path for Tapped {
         Ok(())
     }
 
+    fn leaves_lying(&self) -> bool {
+        self.path.leaves_lying()
+    }
+
     fn flush(&self) {
         self.path.flush();
     }

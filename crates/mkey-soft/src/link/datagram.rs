@@ -46,6 +46,20 @@ pub(crate) fn emit(
     written.ok_or(Unsent::Unfilled)
 }
 
+/// Puts a packet between other headers: its ICRC is made to fit them, unless the packet is damaged.
+pub(crate) fn put_between(other: &udp_ip::Repr, around: &udp_ip::Repr, packet: &mut [u8]) {
+    let icrc = |around: &udp_ip::Repr, packet: &[u8]| {
+        icrc::of_datagram(&around.headers(packet.len()).ok()?, packet).map(u32::to_le_bytes)
+    };
+    let (before, after) = (icrc(around, packet), icrc(other, packet));
+    if let Some(checksum) = packet.last_chunk_mut::<{ icrc::LEN }>()
+        && before == Some(*checksum)
+        && let Some(after) = after
+    {
+        *checksum = after;
+    }
+}
+
 fn write(
     packet: &Outbound,
     around: &udp_ip::Repr,

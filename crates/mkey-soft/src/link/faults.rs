@@ -10,13 +10,15 @@ use crate::clock::Clock;
 use crate::driver::Driver;
 use crate::payload::{Bytes, Room};
 use crate::sync::lock;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A packet that is to be late is sent after the next one of its device, or after this time.
 const LATE: Duration = Duration::from_millis(1);
+/// Bytes that a device keeps to send them later. With more on its way, a path is full.
+const MOST: usize = 32 << 20;
 const NEVER: u64 = u64::MAX;
 
 /// The faults of one device.
@@ -32,19 +34,31 @@ pub(crate) struct Weather {
 #[derive(Debug)]
 struct State {
     dice: Dice,
-    /// By the time that they are due.
-    kept: VecDeque<Kept>,
+    /// By the time that they are due, and in the order in which they came.
+    kept: BTreeMap<(Duration, u64), Kept>,
+    count: u64,
     /// Packets that are to be sent after the next one.
-    late: Vec<Kept>,
+    late: Vec<(Duration, Kept)>,
+    /// Bytes of all of them.
+    bytes: usize,
 }
 
 /// A packet that is sent later.
 #[derive(Debug)]
 struct Kept {
-    due: Duration,
-    path: Arc<dyn Path>,
+    lane: Arc<Lane>,
     packet: Outbound,
     payload: Vec<u8>,
+}
+
+/// A path, on which nothing overtakes what was sent before. Its numbers change with the state locked.
+#[derive(Debug)]
+struct Lane {
+    path: Arc<dyn Path>,
+    /// Packets that are kept for it, but for those that are to be late.
+    kept: AtomicUsize,
+    /// When the last of them is due, in nanoseconds.
+    last: AtomicU64,
 }
 
 /// What happens to one packet.
@@ -87,14 +101,15 @@ impl Dice {
 impl Weather {
     pub(crate) fn new(settings: Faults, clock: Arc<dyn Clock>) -> Arc<Self> {
         let dice = Dice(settings.seed);
-        let state = State { dice, kept: VecDeque::new(), late: Vec::new() };
+        let state = State { dice, kept: BTreeMap::new(), count: 0, late: Vec::new(), bytes: 0 };
         let due = AtomicU64::new(NEVER);
         Arc::new(Self { settings, clock, state: Mutex::new(state), due })
     }
 
     /// The same path in this weather.
     pub(crate) fn over(self: &Arc<Self>, path: Arc<dyn Path>) -> Arc<dyn Path> {
-        Arc::new(Weathered { weather: self.clone(), path })
+        let (kept, last) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Weathered { weather: self.clone(), lane: Arc::new(Lane { path, kept, last }) })
     }
 
     /// When there is something to send that was kept.
@@ -108,26 +123,43 @@ impl Weather {
         if self.next().is_none_or(|due| due > now) {
             return false;
         }
-        let mut state = lock(&self.state);
-        let late = std::mem::take(&mut state.late);
-        let (over, later): (Vec<_>, Vec<_>) = late.into_iter().partition(|kept| kept.due <= now);
-        state.late = later;
-        state.kept.extend(over);
+        let mut guard = lock(&self.state);
+        let state = &mut *guard;
+        for (due, kept) in state.late.extract_if(.., |(due, _)| *due <= now).collect::<Vec<_>>() {
+            state.keep(due, kept);
+        }
+        // A path that is full holds nobody up but those behind on the same path.
+        let mut full = HashSet::new();
+        let later = state.kept.split_off(&(now + Duration::from_nanos(1), 0));
         let mut any = false;
-        while let Some(kept) = state.kept.pop_front_if(|kept| kept.due <= now) {
-            if kept.send() == Err(Unsent::Full) {
-                state.kept.push_front(Kept { due: now + LATE, ..kept });
-                break;
+        for ((_, number), kept) in std::mem::replace(&mut state.kept, later) {
+            let lane = Arc::as_ptr(&kept.lane);
+            if full.contains(&lane) || kept.send() == Err(Unsent::Full) {
+                full.insert(lane);
+                kept.lane.waits_until(now + LATE);
+                state.kept.insert((now + LATE, number), kept);
+                continue;
             }
+            kept.lane.kept.fetch_sub(1, Ordering::Relaxed);
+            state.bytes = state.bytes.saturating_sub(kept.bytes());
             any = true;
         }
-        self.note(&state);
+        if !full.is_empty() {
+            // What comes after that on the same paths is not to overtake it.
+            let behind =
+                |_: &(Duration, u64), kept: &mut Kept| full.contains(&Arc::as_ptr(&kept.lane));
+            let behind: Vec<_> = state.kept.extract_if(..(now + LATE, 0), behind).collect();
+            let again = behind.into_iter().map(|((_, number), kept)| ((now + LATE, number), kept));
+            state.kept.extend(again);
+        }
+        self.note(state);
         any
     }
 
     fn note(&self, state: &State) {
-        let due = state.kept.iter().chain(&state.late).map(|kept| kept.due).min();
-        let nanos = due.map_or(NEVER, |due| u64::try_from(due.as_nanos()).unwrap_or(NEVER - 1));
+        let first = state.kept.first_key_value().map(|(&(due, _), _)| due);
+        let due = state.late.iter().map(|&(due, _)| due).chain(first).min();
+        let nanos = due.map_or(NEVER, nanos);
         self.due.store(nanos, Ordering::Release);
         if let Some(due) = due.filter(|_| !self.clock.is_virtual())
             && let Some(driver) = Driver::get()
@@ -137,13 +169,48 @@ impl Weather {
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1)
+}
+
+impl State {
+    /// Keeps a packet until it is due, or longer: until those before it on its path are.
+    fn keep(&mut self, due: Duration, kept: Kept) {
+        let due = match kept.lane.is_free() {
+            true => due,
+            false => due.max(Duration::from_nanos(kept.lane.last.load(Ordering::Relaxed))),
+        };
+        kept.lane.waits_until(due);
+        kept.lane.kept.fetch_add(1, Ordering::Relaxed);
+        self.count += 1;
+        self.kept.insert((due, self.count), kept);
+    }
+}
+
+impl Lane {
+    /// Whether nothing is kept for it.
+    fn is_free(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) == 0
+    }
+
+    fn waits_until(&self, due: Duration) {
+        self.last.fetch_max(nanos(due), Ordering::Relaxed);
+    }
+}
+
 impl Kept {
+    /// What it takes up, about.
+    fn bytes(&self) -> usize {
+        self.payload.len() + size_of::<Self>()
+    }
+
     fn send(&self) -> Result<(), Unsent> {
-        let sent = self.path.send(&self.packet, &mut |mut room: Room<'_>| {
+        let path = &self.lane.path;
+        let sent = path.send(&self.packet, &mut |mut room: Room<'_>| {
             room.put(Bytes::of(&self.payload));
             true
         });
-        self.path.flush();
+        path.flush();
         sent
     }
 }
@@ -152,24 +219,28 @@ impl Kept {
 #[derive(Debug)]
 struct Weathered {
     weather: Arc<Weather>,
-    path: Arc<dyn Path>,
+    lane: Arc<Lane>,
 }
 
 impl Path for Weathered {
     fn mtu(&self) -> Option<u32> {
-        self.path.mtu()
+        self.lane.path.mtu()
     }
 
     fn window(&self) -> u32 {
-        self.path.window()
+        self.lane.path.window()
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
+        if lock(&self.weather.state).bytes >= MOST {
+            return Err(Unsent::Full);
+        }
         let mut payload = vec![0; packet.length];
         if packet.length > 0 && !fill(Room::of(&mut payload)) {
             return Err(Unsent::Unfilled);
         }
-        let mut state = lock(&self.weather.state);
+        let mut guard = lock(&self.weather.state);
+        let state = &mut *guard;
         let fate = state.dice.fate(&self.weather.settings);
         if fate.lost {
             return Ok(());
@@ -178,42 +249,51 @@ impl Path for Weathered {
         let delay = self.weather.settings.delay;
         let packet = Outbound { damage: fate.damage, ..*packet };
         let due = now.saturating_add(delay);
-        let kept = Kept { due, path: self.path.clone(), packet, payload };
+        let kept = Kept { lane: self.lane.clone(), packet, payload };
         if fate.late {
-            state.late.push(Kept { due: due.saturating_add(LATE), ..kept });
-            self.weather.note(&state);
+            state.bytes += kept.bytes();
+            state.late.push((due.saturating_add(LATE), kept));
+            self.weather.note(state);
             return Ok(());
         }
         // Those that were to be late are sent after it.
         let overtaken = std::mem::take(&mut state.late);
-        let copies = if fate.doubled { 2 } else { 1 };
-        let mut queue = Vec::with_capacity(copies + overtaken.len());
+        let mut queue = Vec::with_capacity(2 + overtaken.len());
         if fate.doubled {
-            queue.push(Kept {
-                due,
-                path: self.path.clone(),
-                packet,
-                payload: kept.payload.clone(),
-            });
+            let (lane, payload) = (self.lane.clone(), kept.payload.clone());
+            queue.push(Kept { lane, packet, payload });
         }
         queue.push(kept);
-        queue.extend(overtaken.into_iter().map(|kept| Kept { due, ..kept }));
-        for kept in queue {
+        let own = queue.len();
+        queue.extend(overtaken.into_iter().map(|(_, kept)| kept));
+        for (at, kept) in queue.into_iter().enumerate() {
             // What finds no room waits with what is delayed.
-            if !delay.is_zero() || !state.kept.is_empty() || kept.send() == Err(Unsent::Full) {
-                state.kept.push_back(kept);
+            let waits =
+                !delay.is_zero() || !kept.lane.is_free() || kept.send() == Err(Unsent::Full);
+            match (waits, at < own) {
+                (true, true) => state.bytes += kept.bytes(),
+                (false, false) => state.bytes = state.bytes.saturating_sub(kept.bytes()),
+                // It was not counted, or it goes on to be.
+                (false, true) | (true, false) => {}
+            }
+            if waits {
+                state.keep(due, kept);
             }
         }
-        self.weather.note(&state);
+        self.weather.note(state);
         Ok(())
     }
 
+    fn leaves_lying(&self) -> bool {
+        self.lane.path.leaves_lying()
+    }
+
     fn flush(&self) {
-        self.path.flush();
+        self.lane.path.flush();
     }
 
     fn envelope(&self, envelope: &Envelope) -> Envelope {
-        self.path.envelope(envelope)
+        self.lane.path.envelope(envelope)
     }
 }
 

@@ -5,7 +5,7 @@
 //! lost, doubled and reordered: reliable connections mend that, others do not.
 
 mod capture;
-mod datagram;
+pub(crate) mod datagram;
 mod faults;
 pub(crate) mod mtu;
 mod port;
@@ -60,6 +60,12 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
     /// What is said around a packet when it goes out.
     fn envelope(&self, envelope: &Envelope) -> Envelope {
         *envelope
+    }
+
+    /// Whether the peer is there and has not looked yet at what was sent: it waits for a processor, or is
+    /// stopped. Not every path can tell.
+    fn leaves_lying(&self) -> bool {
+        false
     }
 
     /// Nothing more is sent for now: what was kept to be sent together goes out.

@@ -209,7 +209,9 @@ impl Port {
 
     /// The program is about to sleep until an event comes.
     pub(crate) fn rest(&self) {
-        if let Some(driver) = self.driver.get() {
+        if self.is_of_this_process()
+            && let Some(driver) = self.driver.get()
+        {
             driver.program_rests();
         }
     }

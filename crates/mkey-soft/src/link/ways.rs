@@ -171,8 +171,18 @@ impl Ways {
                  have the numbers of ours, since there is no folder to meet in: {error}"
             ));
         }
-        if let Some(Err(error)) = real.udp.get() {
-            troubles.push(format!("other hosts are not reached: {}", no_udp(real.gid, error)));
+        if let Some(why) = real.shared().and_then(|shared| shared.trouble()) {
+            troubles.push(format!(
+                "processes of this host can not connect by shared memory, as there is no place for them \
+                 to do so: {why}"
+            ));
+        }
+        match real.udp.get() {
+            Some(Err(error)) => {
+                troubles.push(format!("other hosts are not reached: {}", no_udp(real.gid, error)));
+            }
+            Some(Ok(udp)) => troubles.extend(udp.trouble()),
+            None => {}
         }
         troubles
     }

@@ -561,12 +561,22 @@ impl Requester {
         }
     }
 
+    /// Whether an answer has not come in time.
+    pub(crate) fn is_overdue(&self, now: Duration) -> bool {
+        self.pause.is_none() && self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// What was sent is not taken to be lost for as long again.
+    pub(crate) fn wait_longer(&mut self, now: Duration) {
+        self.restart(now);
+    }
+
     /// Time has gone on.
     pub(crate) fn on_time(&mut self, now: Duration) {
         if self.pause.is_some_and(|until| until <= now) {
             self.pause = None;
         }
-        if self.pause.is_none() && self.deadline.is_some_and(|deadline| deadline <= now) {
+        if self.is_overdue(now) {
             self.told = false;
             self.try_again(now);
         }

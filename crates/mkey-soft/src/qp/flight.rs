@@ -28,6 +28,10 @@ use mkey_wire::{atomic_eth, deth, reth, udp};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A peer of this host that is there and does not get round to looking at what it was sent has not lost
+/// it: no tries are used up for so long.
+const LYING: Duration = Duration::from_secs(5);
+
 /// A path, and what packets on it say about themselves.
 #[derive(Debug)]
 pub(super) struct Route {
@@ -56,9 +60,23 @@ pub(super) struct Flight {
     route: Route,
     /// The earliest time for which a timer is set.
     timer: Option<Duration>,
+    /// Since when the peer has not looked at what it was sent.
+    lying: Option<Duration>,
 }
 
 impl Flight {
+    /// Waits longer for a peer that has not lost anything, but has no time for it.
+    fn be_patient(&mut self, now: Duration) {
+        if !self.machine.is_overdue(now) {
+            return;
+        }
+        if !self.route.path.leaves_lying() {
+            self.lying = None;
+        } else if now.saturating_sub(*self.lying.get_or_insert(now)) < LYING {
+            self.machine.wait_longer(now);
+        }
+    }
+
     /// The queue pair was given other attributes.
     pub(super) fn set(&mut self, attr: &QpAttr) {
         self.machine.set(patience(attr), u32::from(attr.max_rd_atomic));
@@ -126,6 +144,7 @@ impl Qp {
             machine: Requester::new(transport, patience(&sq.attr), reads),
             route: self.route(path, sq.attr.dest_qp_num, &like),
             timer: None,
+            lying: None,
         };
         for stored in &sq.queue {
             flight.push(&stored.wr());
@@ -158,6 +177,7 @@ impl Qp {
         if flight.timer.is_some_and(|timer| timer <= now) {
             flight.timer = None;
         }
+        flight.be_patient(now);
         flight.machine.on_time(now);
         let ended = self.fly_on(sq, &mut flight, executor, now, after);
         flight.route.path.flush();
@@ -396,6 +416,7 @@ impl Qp {
             return Todo::default();
         }
         let (psn, now) = (inbound.repr.fields.psn, self.core.timers.now());
+        flight.lying = None;
         let heard = flight.machine.hear(psn, response, inbound.payload.len() as u64, now);
         let (Heard::Land { message, .. } | Heard::Word { message, .. }) = heard else {
             return Todo::SEND;

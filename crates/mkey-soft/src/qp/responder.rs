@@ -2,6 +2,7 @@
 //! R-AT, R-INV-12 to 16, R-ERR-02 to 05.
 
 use super::{After, Connection, Qp};
+use crate::link::{Envelope, datagram};
 use crate::memory::{self, Atomic, Cursor, Failed, Missed, Party, Site, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Part, Request, Words};
 use crate::payload::Bytes;
@@ -18,6 +19,11 @@ use mkey_core::refusal::{PdId, Refusal};
 use mkey_core::rights::Want;
 use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::{Completion, RecvWr, RemoteAddr, Sge};
+use mkey_wire::body::Body;
+use mkey_wire::packet::Repr;
+use mkey_wire::u24::{Psn, Qpn};
+use mkey_wire::udp_ip::{self, Ip};
+use mkey_wire::{bth, deth, ipv6, udp};
 
 /// The longest message (R-RA-12).
 pub(super) const MAX_MESSAGE: u64 = 1 << 31;
@@ -293,7 +299,7 @@ impl Qp {
         }
         let mut placed = Ok(());
         if let Some(datagram) = &request.datagram {
-            let grh = routing_header(datagram, request.length);
+            let grh = routing_header(datagram, request.length, imm.is_some());
             placed =
                 memory::transfer(executor, &mut Source::Bytes(Bytes::of(&grh)), &mut target, GRH);
         }
@@ -626,34 +632,88 @@ pub(crate) fn settle(engine: &mkey_core::engine::Engine, change: &mut Change) {
     }
 }
 
-/// The header that precedes a datagram in the receive buffer. Where both ports have IPv4
-/// addresses it is an IPv4 header in the last 20 bytes, as RoCEv2 has it.
-fn routing_header(datagram: &Datagram, length: u64) -> [u8; GRH as usize] {
-    /// BTH, DETH and ICRC around the payload.
-    const TRANSPORT: u16 = 12 + 8 + 4;
-    const UDP: u8 = 17;
-    let payload = u16::try_from(length).unwrap_or(u16::MAX).saturating_add(TRANSPORT);
-    let mapped = |gid: &Gid| std::net::Ipv6Addr::from(gid.0).to_ipv4_mapped();
-    let mut header = [0u8; GRH as usize];
-    let fields: &[&[u8]] = match (mapped(&datagram.from), mapped(&datagram.to)) {
-        (Some(from), Some(to)) => &[
-            &[0; 20],
-            &[0x45, datagram.traffic_class],
-            &payload.saturating_add(8 + 20).to_be_bytes(),
-            &[0, 0, 0x40, 0, datagram.hop_limit, UDP, 0, 0],
-            &from.octets(),
-            &to.octets(),
-        ],
-        _ => &[
-            &[0x60 | datagram.traffic_class >> 4, datagram.traffic_class << 4, 0, 0],
-            &payload.saturating_add(8).to_be_bytes(),
-            &[UDP, datagram.hop_limit],
-            &datagram.from.0,
-            &datagram.to.0,
-        ],
+/// The header that precedes a datagram in the receive buffer: as it is on the wire. Where both ports
+/// have IPv4 addresses it is an IPv4 header in the last 20 bytes, as RoCEv2 has it.
+fn routing_header(datagram: &Datagram, length: u64, imm: bool) -> [u8; GRH as usize] {
+    let Datagram { traffic_class, hop_limit, .. } = *datagram;
+    let envelope = Envelope { traffic_class, hop_limit, ..Envelope::default() };
+    let deth = deth::Repr { qkey: datagram.qkey, source_qp: Qpn::wrapping(datagram.src_qp) };
+    let packet = Repr {
+        fields: bth::Fields::new(Qpn::default(), Psn::default()),
+        body: Body::UdSend { deth, imm: imm.then_some(0) },
     };
-    for (byte, value) in header.iter_mut().zip(fields.iter().copied().flatten()) {
-        *byte = *value;
+    let length = packet.buffer_len(usize::try_from(length).unwrap_or(usize::MAX));
+    let mut header = [0; GRH as usize];
+    // Between an IPv4 address and one of IPv6 there is no wire, but both may be of one process.
+    let around =
+        datagram::around(datagram.from, datagram.to, &envelope).unwrap_or_else(|| udp_ip::Repr {
+            ip: Ip::V6(ipv6::Repr {
+                traffic_class,
+                hop_limit,
+                ..ipv6::Repr::new(datagram.from.0.into(), datagram.to.0.into())
+            }),
+            udp: udp::Repr { source_port: 0, checksum: 0 },
+        });
+    if let Ok(headers) = around.headers(length) {
+        let ip = headers.ip_bytes();
+        if let Some(place) = GRH.checked_sub(ip.len() as u64) {
+            for (byte, value) in header.iter_mut().skip(place as usize).zip(ip) {
+                *byte = *value;
+            }
+        }
     }
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::gid_of;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    fn between(from: IpAddr, to: IpAddr) -> Datagram {
+        let (from, to) = (gid_of(from), gid_of(to));
+        Datagram { from, to, src_qp: 7, qkey: 1, traffic_class: 0x20, hop_limit: 63 }
+    }
+
+    /// BTH, DETH and ICRC, immediate data, and padding to words.
+    const LENGTHS: [(u64, bool, u16); 4] =
+        [(0, false, 24), (5, false, 24 + 8), (8, true, 24 + 4 + 8), (4096, false, 24 + 4096)];
+
+    /// Programs tell by the checksum that it is an IPv4 header.
+    #[test]
+    fn the_header_of_a_datagram_is_that_of_ipv4() {
+        let [from, to] = [1, 2].map(|host| Ipv4Addr::new(10, 0, 0, host));
+        for (length, imm, transport) in LENGTHS {
+            let header = routing_header(&between(from.into(), to.into()), length, imm);
+            assert_eq!(header[..20], [0; 20]);
+            let (ip, _) = mkey_wire::ipv4::Packet::new_checked(&header[20..]).unwrap();
+            assert_eq!((ip.source(), ip.destination()), (from, to));
+            assert_eq!((ip.tos(), ip.ttl(), ip.total_length()), (0x20, 63, 28 + transport));
+            let words =
+                header[20..].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+            let sum: u32 = words.sum();
+            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum is right");
+        }
+    }
+
+    #[test]
+    fn the_header_of_a_datagram_is_that_of_ipv6() {
+        let [from, to] = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
+        for (length, imm, transport) in LENGTHS {
+            let header = routing_header(&between(from.into(), to.into()), length, imm);
+            let (ip, _) = mkey_wire::ipv6::Packet::new_checked(&header).unwrap();
+            assert_eq!((ip.source(), ip.destination()), (from, to));
+            assert_eq!((ip.traffic_class(), ip.hop_limit()), (0x20, 63));
+            assert_eq!(ip.payload_length(), 8 + transport);
+        }
+    }
+
+    #[test]
+    fn the_header_of_a_datagram_of_either_is_that_of_ipv6() {
+        let from = Ipv4Addr::LOCALHOST;
+        let header = routing_header(&between(from.into(), Ipv6Addr::LOCALHOST.into()), 8, false);
+        let (ip, _) = mkey_wire::ipv6::Packet::new_checked(&header).unwrap();
+        assert_eq!((ip.source(), ip.destination()), (from.to_ipv6_mapped(), Ipv6Addr::LOCALHOST));
+    }
 }

@@ -34,6 +34,7 @@ pub fn serve() -> ExitCode {
     let kind = kind_of(&next());
     let mut end = End::new(&device(&next(), &next()), kind);
     println!("{}", end.address().to_line());
+    let mut taken = Vec::new();
     for line in std::io::stdin().lines() {
         let line = line.expect("a line");
         let mut words = line.split_whitespace();
@@ -79,6 +80,15 @@ pub fn serve() -> ExitCode {
             "byte" => end.memory.get(word(0) as usize).to_string(),
             "state" => end.state().to_string(),
             "events" => format!("{:?}", end.events()),
+            // Takes all descriptors that it can have, or lets go of them.
+            "descriptors" => {
+                let before = taken.len();
+                match word(0) {
+                    0 => taken.clear(),
+                    _ => taken.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok())),
+                }
+                before.abs_diff(taken.len()).to_string()
+            }
             "time" => processor_time().to_string(),
             "write" => {
                 let sges = [end.memory.sge(word(0), word(1) as u32)];

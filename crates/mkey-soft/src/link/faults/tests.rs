@@ -51,19 +51,7 @@ impl Scene {
     }
 
     fn send(&self, psn: u32) {
-        let fields = Fields::new(Qpn::default(), Psn::wrapping(psn));
-        let body = Body::RcRequest(Request::Send(Send::Only(Tail::Plain)));
-        let packet = Outbound {
-            repr: Repr { fields, body },
-            length: 1,
-            envelope: Envelope::default(),
-            damage: None,
-        };
-        let sent = self.path.send(&packet, &mut |mut room| {
-            room.put(Bytes::of(&[psn as u8]));
-            true
-        });
-        assert_eq!(sent, Ok(()));
+        assert_eq!(send(&*self.path, psn), Ok(()));
     }
 
     fn psns(&self) -> Vec<u32> {
@@ -75,6 +63,21 @@ impl Scene {
             })
             .collect()
     }
+}
+
+fn send(path: &dyn Path, psn: u32) -> Result<(), Unsent> {
+    let fields = Fields::new(Qpn::default(), Psn::wrapping(psn));
+    let body = Body::RcRequest(Request::Send(Send::Only(Tail::Plain)));
+    let packet = Outbound {
+        repr: Repr { fields, body },
+        length: 1,
+        envelope: Envelope::default(),
+        damage: None,
+    };
+    path.send(&packet, &mut |mut room| {
+        room.put(Bytes::of(&[psn as u8]));
+        true
+    })
 }
 
 #[test]
@@ -147,4 +150,42 @@ fn what_finds_no_room_is_sent_later() {
     scene.clock.advance_to(Duration::from_millis(5));
     scene.weather.release(scene.clock.now());
     assert_eq!(scene.psns(), [1, 1, 2, 2]);
+}
+
+/// A path that is full holds up what follows on it, in order, and nothing else.
+#[test]
+fn who_is_full_holds_up_nobody_else() {
+    let scene = Scene::new("delay=1ms");
+    let other = Arc::new(Log::default());
+    let beside = scene.weather.over(other.clone());
+    *lock(&scene.log.full) = true;
+    scene.send(1);
+    send(&*beside, 7).unwrap();
+    let ms = Duration::from_millis;
+    scene.clock.advance_to(ms(1) / 2);
+    scene.send(2);
+    scene.clock.advance_to(ms(1));
+    assert!(scene.weather.release(ms(1)));
+    assert_eq!(lock(&other.sent).len(), 1, "it is not held up");
+    *lock(&scene.log.full) = false;
+    scene.send(3);
+    for at in 3..10 {
+        scene.clock.advance_to(ms(at) / 2);
+        scene.weather.release(ms(at) / 2);
+    }
+    assert_eq!(scene.psns(), [1, 2, 3]);
+    assert_eq!(scene.weather.next(), None);
+}
+
+/// Who sends faster than it is let go on has no memory without end.
+#[test]
+fn what_is_on_its_way_is_bounded() {
+    let scene = Scene::new("delay=1ms,reorder=10%,dup=10%");
+    let sent = (0..).take_while(|&psn| send(&*scene.path, psn % 256) == Ok(())).count();
+    assert!(sent > 1000, "{sent}");
+    assert!(lock(&scene.weather.state).bytes < MOST + 1024);
+    scene.clock.advance_to(Duration::from_millis(3));
+    scene.weather.release(scene.clock.now());
+    assert_eq!(lock(&scene.weather.state).bytes, 0, "all is gone");
+    assert_eq!(send(&*scene.path, 1), Ok(()));
 }

@@ -7,8 +7,10 @@ use super::segment::Segment;
 use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::link::{Inbound, Link, Path};
+use crate::per_process::PerProcess;
 use crate::sync::lock;
 use mkey_core::device::Gid;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -21,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockEr
 pub(crate) struct Endpoint {
     gid: Gid,
     folder: Arc<Folder>,
-    blocks: RwLock<Vec<Block>>,
+    blocks: RwLock<Blocks>,
     /// By the peer's port and block.
     known: RwLock<HashMap<(Gid, u32), Arc<Pair>>>,
     /// Those that packets are taken from. Its lock comes before those of queue pairs.
@@ -31,15 +33,28 @@ pub(crate) struct Endpoint {
     any_fresh: AtomicBool,
     /// Who has connected and said nothing yet.
     guests: Mutex<Vec<Arc<Guest>>>,
-    listening: OnceLock<Option<Listening>>,
+    listening: OnceLock<Listening>,
+    /// Why peers can not connect, if it was tried in vain.
+    deaf: Mutex<Option<io::Error>>,
+    /// Nobody could be let in, so it is tried again after a while.
+    puts_off: AtomicBool,
     born: u32,
     me: Weak<Endpoint>,
+}
+
+/// The blocks of numbers of this process.
+#[derive(Debug)]
+struct Blocks {
+    all: Vec<Block>,
+    /// Peers may connect by the numbers of each.
+    reachable: bool,
 }
 
 /// Somebody who has connected and said nothing yet.
 struct Guest {
     socket: Mutex<Option<OwnedFd>>,
-    token: OnceLock<Token>,
+    /// What waits for what it says.
+    waits: Option<(&'static Driver, Token)>,
     host: Weak<Endpoint>,
 }
 
@@ -56,8 +71,8 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// By port, and by process: a forked child has its own.
-type Endpoints = HashMap<(Gid, u32), Weak<Endpoint>>;
+/// By port.
+type Endpoints = HashMap<Gid, Weak<Endpoint>>;
 
 impl Endpoint {
     /// The endpoint of a port, with a block of numbers.
@@ -65,16 +80,15 @@ impl Endpoint {
     /// # Errors
     /// Those of making the folder, and if all blocks are taken.
     pub(crate) fn of(gid: Gid, wanted_block: u32) -> io::Result<Arc<Self>> {
-        static ENDPOINTS: Mutex<Option<Endpoints>> = Mutex::new(None);
-        let mut endpoints = lock(&ENDPOINTS);
-        let endpoints = endpoints.get_or_insert_default();
+        static ENDPOINTS: PerProcess<Mutex<Endpoints>> = PerProcess::new();
+        let endpoints = ENDPOINTS.get_or_make(|| Some(Mutex::default()));
+        let mut endpoints = lock(endpoints.ok_or(io::ErrorKind::OutOfMemory)?);
         endpoints.retain(|_, endpoint| endpoint.strong_count() > 0);
-        let place = (gid, generation());
-        if let Some(endpoint) = endpoints.get(&place).and_then(Weak::upgrade) {
+        if let Some(endpoint) = endpoints.get(&gid).and_then(Weak::upgrade) {
             return Ok(endpoint);
         }
         let endpoint = Self::new(gid, Folder::of(gid)?, wanted_block)?;
-        endpoints.insert(place, Arc::downgrade(&endpoint));
+        endpoints.insert(gid, Arc::downgrade(&endpoint));
         Ok(endpoint)
     }
 
@@ -84,13 +98,15 @@ impl Endpoint {
         Ok(Arc::new_cyclic(|me| Self {
             gid,
             folder,
-            blocks: RwLock::new(vec![block]),
+            blocks: RwLock::new(Blocks { all: vec![block], reachable: false }),
             known: RwLock::default(),
             pairs: Mutex::default(),
             fresh: Mutex::default(),
             any_fresh: AtomicBool::new(false),
             guests: Mutex::default(),
             listening: OnceLock::new(),
+            deaf: Mutex::default(),
+            puts_off: AtomicBool::new(false),
             born: generation(),
             me: me.clone(),
         }))
@@ -107,9 +123,9 @@ impl Endpoint {
         let within = counter % (1 << BLOCK_BITS);
         let number = |block: &Block| (block.number() << BLOCK_BITS) + within;
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-        let count = blocks.len() as u32;
+        let count = blocks.all.len() as u32;
         if tries >> BLOCK_BITS < count {
-            return blocks.get(((counter >> BLOCK_BITS) % count) as usize).map(number);
+            return blocks.all.get(((counter >> BLOCK_BITS) % count) as usize).map(number);
         }
         drop(blocks);
         self.another_block().ok()
@@ -117,37 +133,50 @@ impl Endpoint {
 
     fn another_block(&self) -> io::Result<u32> {
         let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        let last = blocks.last().map_or(0, Block::number);
+        let last = blocks.all.last().map_or(0, Block::number);
         let block = self.folder.claim(last)?.ok_or(io::ErrorKind::QuotaExceeded)?;
         let number = block.number() << BLOCK_BITS;
-        if let (Some(first), Some(Some(_))) = (blocks.first(), self.listening.get()) {
+        if let Some(first) = blocks.all.first().filter(|_| blocks.reachable) {
             block.alias(first)?;
         }
-        blocks.push(block);
+        blocks.all.push(block);
         Ok(number)
     }
 
     /// Whether a number is of this process.
     pub(crate) fn owns(&self, qp_num: u32) -> bool {
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-        blocks.iter().any(|block| block.number() == qp_num >> BLOCK_BITS)
+        blocks.all.iter().any(|block| block.number() == qp_num >> BLOCK_BITS)
     }
 
-    /// Peers may connect from now on.
+    /// Peers may connect from now on. If that is not possible now, it may be at the next call.
     pub(crate) fn open(&self, driver: &'static Driver) {
-        self.listening.get_or_init(|| self.listen(driver).ok());
+        if self.listening.get().is_none() {
+            *lock(&self.deaf) = self.listen(driver).err();
+        }
     }
 
-    fn listen(&self, driver: &'static Driver) -> io::Result<Listening> {
-        let blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
-        let (first, others) = blocks.split_first().ok_or(io::ErrorKind::NotFound)?;
+    /// Why peers can not connect although they were to.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.deaf).as_ref().map(io::Error::to_string)
+    }
+
+    fn listen(&self, driver: &'static Driver) -> io::Result<()> {
+        // Held until it is done: no block comes meanwhile that peers do not reach.
+        let mut blocks = self.blocks.write().unwrap_or_else(PoisonError::into_inner);
+        if blocks.reachable {
+            return Ok(());
+        }
+        let (first, others) = blocks.all.split_first().ok_or(io::ErrorKind::NotFound)?;
         let listener = first.listen()?;
         for block in others {
             block.alias(first)?;
         }
         let source: Weak<dyn Source> = self.me.clone();
         let token = driver.watch(&listener, source)?;
-        Ok(Listening { listener, driver, token })
+        let _ = self.listening.set(Listening { listener, driver, token });
+        blocks.reachable = true;
+        Ok(())
     }
 
     /// Connects to the process of a number.
@@ -161,7 +190,7 @@ impl Endpoint {
         let (segment, memory) = Segment::create().ok_or(io::ErrorKind::OutOfMemory)?;
         let own = {
             let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-            blocks.first().map_or(0, Block::number)
+            blocks.all.first().map_or(0, Block::number)
         };
         greeting::send(&socket, self.gid, own, &memory)?;
         let process = process_of(&socket);
@@ -177,7 +206,7 @@ impl Endpoint {
         // that it found first, and receives from both.
         known.entry((gid, block)).or_insert_with(|| pair.clone());
         drop(known);
-        if let Some(Some(Listening { driver, .. })) = self.listening.get() {
+        if let Some(Listening { driver, .. }) = self.listening.get() {
             pair.watch(driver);
         }
         lock(&self.fresh).push(pair.clone());
@@ -272,17 +301,32 @@ impl Link for Endpoint {
 
 impl Source for Endpoint {
     fn attend(&self) {
-        let Some(Some(Listening { listener, driver, .. })) = self.listening.get() else { return };
+        let Some(Listening { listener, driver, token }) = self.listening.get() else {
+            return;
+        };
+        if self.puts_off.swap(false, Ordering::AcqRel) {
+            driver.listen(listener, *token, true);
+        }
         // Locked meanwhile: who asks for all guests gets those, too, that are just coming in.
         let mut guests = lock(&self.guests);
-        while let Ok(socket) = rustix::net::accept_with(listener, SOCKET) {
-            let guest = Arc::new_cyclic(|me: &Weak<Guest>| {
-                let token = driver.watch(&socket, me.clone()).ok();
-                Guest {
-                    socket: Mutex::new(Some(socket)),
-                    token: token.map_or_else(OnceLock::new, OnceLock::from),
-                    host: self.me.clone(),
+        loop {
+            let socket = match rustix::net::accept_with(listener, SOCKET) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => break,
+                // Who has hung up meanwhile.
+                Err(Errno::CONNABORTED | Errno::INTR) => continue,
+                // Mostly there is no descriptor left. Who waits goes on to do so, and would wake the
+                // thread without end.
+                Err(_) => {
+                    self.puts_off.store(true, Ordering::Release);
+                    driver.put_off(listener, *token);
+                    break;
                 }
+            };
+            let guest = Arc::new_cyclic(|me: &Weak<Guest>| Guest {
+                waits: driver.watch(&socket, me.clone()).ok().map(|token| (*driver, token)),
+                socket: Mutex::new(Some(socket)),
+                host: self.me.clone(),
             });
             guests.push(guest);
         }
@@ -292,24 +336,21 @@ impl Source for Endpoint {
 impl Source for Guest {
     fn attend(&self) {
         let Some(host) = self.host.upgrade() else { return };
-        let Some(Some(Listening { driver, .. })) = host.listening.get() else { return };
         let mut place = lock(&self.socket);
         let Some(socket) = place.take() else { return };
-        match greeting::meet(socket) {
-            Met::Silent(socket) => {
-                *place = Some(socket);
-                return;
-            }
-            Met::Nobody => {}
-            Met::Visitor(Visitor { socket, process, gid, block, memory }) => {
-                if let Some(token) = self.token.get() {
-                    driver.forget(&socket, *token);
-                }
-                if let Some(segment) = Segment::open(memory) {
-                    let pair = Pair::new(segment, socket, process, host.gid, gid);
-                    host.add(&pair, gid, block);
-                }
-            }
+        let met = greeting::meet(&socket);
+        if let Met::Silent = met {
+            *place = Some(socket);
+            return;
+        }
+        if let Some((driver, token)) = self.waits {
+            driver.forget(&socket, token);
+        }
+        if let Met::Visitor(Visitor { process, gid, block, memory }) = met
+            && let Some(segment) = Segment::open(memory)
+        {
+            let pair = Pair::new(segment, socket, process, host.gid, gid);
+            host.add(&pair, gid, block);
         }
         drop(place);
         lock(&host.guests).retain(|guest| lock(&guest.socket).is_some());
@@ -322,12 +363,23 @@ impl fmt::Debug for Guest {
     }
 }
 
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let (Some((driver, token)), Some(socket)) = (self.waits, &*lock(&self.socket)) {
+            driver.forget(socket, token);
+        }
+    }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         if self.born == generation()
-            && let Some(Some(Listening { listener, driver, token })) = self.listening.get()
+            && let Some(Listening { listener, driver, token }) = self.listening.get()
         {
             driver.forget(listener, *token);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

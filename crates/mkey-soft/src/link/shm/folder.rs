@@ -65,7 +65,7 @@ impl Folder {
     }
 
     /// A folder in a folder, of ours alone.
-    fn make(base: &Path, names: &[String]) -> io::Result<Arc<Self>> {
+    pub(super) fn make(base: &Path, names: &[String]) -> io::Result<Arc<Self>> {
         let mut path = base.to_owned();
         own(&path)?;
         for name in names {
@@ -78,6 +78,12 @@ impl Folder {
     fn open(path: PathBuf) -> io::Result<Arc<Self>> {
         let fd = rustix::fs::open(&path, DIRECTORY | OFlags::RDONLY, Mode::empty())?;
         Ok(Arc::new(Self { path, fd }))
+    }
+
+    /// Where it is.
+    #[cfg(test)]
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Takes a block that nobody has, `wanted` if that is free; `None` if all are taken.

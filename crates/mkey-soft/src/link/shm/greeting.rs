@@ -32,7 +32,6 @@ pub(super) fn send(socket: &OwnedFd, gid: Gid, block: u32, memory: &OwnedFd) -> 
 
 /// A process that has connected.
 pub(super) struct Visitor {
-    pub(super) socket: OwnedFd,
     pub(super) process: Option<OwnedFd>,
     pub(super) gid: Gid,
     pub(super) block: u32,
@@ -42,24 +41,24 @@ pub(super) struct Visitor {
 /// What came of listening to who has connected.
 pub(super) enum Met {
     /// It has said nothing yet.
-    Silent(OwnedFd),
+    Silent,
     Visitor(Visitor),
     /// It has hung up, or does not belong here.
     Nobody,
 }
 
 /// Listens to who has connected.
-pub(super) fn meet(socket: OwnedFd) -> Met {
+pub(super) fn meet(socket: &OwnedFd) -> Met {
     let mut none = [0u8; 1];
     let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    if let Err(Errno::AGAIN) = rustix::net::recv(&socket, &mut none[..], peek) {
-        return Met::Silent(socket);
+    if let Err(Errno::AGAIN) = rustix::net::recv(socket, &mut none[..], peek) {
+        return Met::Silent;
     }
     listen(socket).map_or(Met::Nobody, Met::Visitor)
 }
 
-fn listen(socket: OwnedFd) -> Option<Visitor> {
-    let peer = rustix::net::sockopt::socket_peercred(&socket).ok()?;
+fn listen(socket: &OwnedFd) -> Option<Visitor> {
+    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     if peer.uid != rustix::process::geteuid() {
         return None;
     }
@@ -68,7 +67,7 @@ fn listen(socket: OwnedFd) -> Option<Visitor> {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut into = [IoSliceMut::new(&mut hello)];
-    let said = rustix::net::recvmsg(&socket, &mut into, &mut control, flags).ok()?;
+    let said = rustix::net::recvmsg(socket, &mut into, &mut control, flags).ok()?;
     let memory = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
@@ -79,7 +78,7 @@ fn listen(socket: OwnedFd) -> Option<Visitor> {
         return None;
     }
     let block = u32::from_le_bytes(block.try_into().ok()?);
-    Some(Visitor { process: process_of(&socket), socket, gid: Gid(*gid), block, memory })
+    Some(Visitor { process: process_of(socket), gid: Gid(*gid), block, memory })
 }
 
 /// The process at the other end, if it can be waited for.

@@ -272,6 +272,10 @@ impl Path for Pair {
         128
     }
 
+    fn leaves_lying(&self) -> bool {
+        self.born == generation() && !self.has_hung_up() && lock(&self.writing).unread().is_some()
+    }
+
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
         // There is no ICRC that could tell that it is damaged, so it goes no further.
         match packet.damage {

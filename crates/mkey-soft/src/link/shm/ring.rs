@@ -111,6 +111,8 @@ impl Ring {
 pub(super) struct Writing {
     ring: Ring,
     written: u64,
+    /// What the reader knows of: a gap may lie behind it.
+    told: u64,
     /// Bytes that were read when last looked at.
     read: u64,
     /// Bytes of the record that is being written. The word in the ring says the same, but the other
@@ -131,7 +133,7 @@ impl Writing {
     pub(super) unsafe fn new(memory: Range<usize>) -> Option<Self> {
         // SAFETY: by the caller's promise.
         let ring = unsafe { Ring::new(memory) }?;
-        Some(Self { ring, written: 0, read: 0, length: 0 })
+        Some(Self { ring, written: 0, told: 0, read: 0, length: 0 })
     }
 
     /// The longest record that the ring holds.
@@ -180,6 +182,7 @@ impl Writing {
     #[must_use]
     pub(super) fn commit(&mut self) -> bool {
         self.written += span(self.length);
+        self.told = self.written;
         let control = self.ring.control();
         control.writer.written.store(self.written, Ordering::Release);
         control.reader.arrival.ring()
@@ -188,7 +191,7 @@ impl Writing {
     /// How far the reader says that it has read, if that is not all.
     pub(super) fn unread(&self) -> Option<u64> {
         let read = self.ring.control().reader.read.load(Ordering::Acquire);
-        (read != self.written).then_some(read)
+        (read != self.told).then_some(read)
     }
 
     /// The bell that rings when there is room.

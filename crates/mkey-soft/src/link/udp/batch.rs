@@ -57,9 +57,9 @@ impl Batch {
     }
 
     /// Sends what is there: the bytes, and the length of each packet but the last.
-    pub(super) fn ship(&mut self, send: impl FnOnce(&[u8], usize, &Envelope)) {
+    pub(super) fn ship(&mut self, send: impl FnOnce(&mut [u8], usize, &Envelope)) {
         if self.count > 0 {
-            send(&self.bytes, self.segment, &self.envelope);
+            send(&mut self.bytes, self.segment, &self.envelope);
             self.bytes.clear();
             (self.count, self.complete) = (0, false);
         }

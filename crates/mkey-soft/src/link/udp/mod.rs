@@ -5,15 +5,17 @@
 //! shared memory between them.
 
 mod batch;
+mod holders;
 mod socket;
 
-use super::datagram::{address, around};
+use super::datagram::{address, around, put_between};
 use super::shm::Endpoint;
 use super::{Envelope, Fill, Inbound, Link, Outbound, Path, Unsent};
 use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::options::gid_of;
 use crate::payload::Bytes;
+use crate::per_process::PerProcess;
 use crate::sync::lock;
 use batch::Batch;
 use mkey_core::device::Gid;
@@ -24,7 +26,7 @@ use mkey_wire::{icrc, udp_ip};
 use socket::{LONGEST, Received, Socket};
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 
@@ -56,13 +58,11 @@ impl Udp {
     /// # Errors
     /// Those of binding it.
     pub(crate) fn of(gid: Gid, numbers: Option<Arc<Endpoint>>) -> io::Result<Arc<Self>> {
-        type Sockets = HashMap<(Gid, u32), Weak<Udp>>;
-        static SOCKETS: Mutex<Option<Sockets>> = Mutex::new(None);
-        let mut sockets = lock(&SOCKETS);
-        let sockets = sockets.get_or_insert_default();
+        static SOCKETS: PerProcess<Mutex<HashMap<Gid, Weak<Udp>>>> = PerProcess::new();
+        let sockets = SOCKETS.get_or_make(|| Some(Mutex::default()));
+        let mut sockets = lock(sockets.ok_or(io::ErrorKind::OutOfMemory)?);
         sockets.retain(|_, udp| udp.strong_count() > 0);
-        let place = (gid, generation());
-        if let Some(udp) = sockets.get(&place).and_then(Weak::upgrade) {
+        if let Some(udp) = sockets.get(&gid).and_then(Weak::upgrade) {
             return Ok(udp);
         }
         let socket = Socket::open(address(gid))?;
@@ -76,7 +76,7 @@ impl Udp {
             me: me.clone(),
             born: generation(),
         });
-        sockets.insert(place, Arc::downgrade(&udp));
+        sockets.insert(gid, Arc::downgrade(&udp));
         Ok(udp)
     }
 
@@ -85,7 +85,22 @@ impl Udp {
     /// # Errors
     /// Those of binding it.
     pub(crate) fn check(gid: Gid) -> io::Result<()> {
-        Socket::open(address(gid)).map(drop)
+        let address = address(gid);
+        // Where a process of ours has it, so can others. One more socket would be handed packets that
+        // are for that process.
+        if holders::is_ours(SocketAddr::new(address, ROCE_PORT)) {
+            return Ok(());
+        }
+        Socket::open(address).map(drop)
+    }
+
+    /// What goes less well than it could, in words.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let why = self.socket.trouble()?;
+        Some(format!(
+            "packets to other hosts are sent one by one, which takes longer, since the kernel does not \
+             cut them out of one piece on their way: {why}"
+        ))
     }
 
     /// The thread waits for packets from now on.
@@ -275,7 +290,22 @@ impl Route {
     fn ship(&self, batch: &mut Batch) {
         batch.ship(|packets, segment, envelope| {
             let Envelope { traffic_class, hop_limit, .. } = *envelope;
-            self.udp.socket.send(self.address, packets, segment, traffic_class, hop_limit);
+            let send = |packets: &[u8]| {
+                self.udp.socket.send(self.address, packets, segment, traffic_class, hop_limit)
+            };
+            if send(packets).is_ok() {
+                return;
+            }
+            // One by one, then, of which none is counted on.
+            let Some(around) = around(self.udp.gid, self.to, envelope) else { return };
+            for (index, packet) in packets.chunks_mut(segment).enumerate() {
+                put_between(&around, &numbered(&around, index), packet);
+                // A single one is not to be cut.
+                let _ = send(packet);
+            }
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

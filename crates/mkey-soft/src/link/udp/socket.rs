@@ -13,6 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes that the kernel is asked to keep for the receiver. Without privilege it gives what it likes.
 const BUFFER: usize = 4 << 20;
@@ -29,8 +31,15 @@ pub(super) struct Socket {
     fd: OwnedFd,
     v4: bool,
     /// Whether the kernel cuts many packets out of one piece.
-    segments: bool,
+    segments: AtomicBool,
+    /// Why it does not, although it had said so.
+    uncut: OnceLock<nix::Error>,
 }
+
+/// The kernel does not cut packets out of one piece on the way that they were to take: not all network
+/// devices let it. Nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Uncut;
 
 /// Datagrams that were received at once, each of `segment` bytes but the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +81,17 @@ impl Socket {
         let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
         rustix::net::bind(&fd, &SocketAddr::new(address, ROCE_PORT))?;
         let segments = setsockopt(&fd, sockopt::UdpGsoSegment, &0).is_ok();
-        Ok(Self { fd, v4, segments })
+        Ok(Self { fd, v4, segments: AtomicBool::new(segments), uncut: OnceLock::new() })
     }
 
     /// Whether many packets may be sent at once.
     pub(super) fn segments(&self) -> bool {
-        self.segments
+        self.segments.load(Ordering::Relaxed)
+    }
+
+    /// Why many packets can not be sent at once, although the kernel had said so.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.uncut.get().map(nix::Error::to_string)
     }
 
     /// Sends packets of `segment` bytes each, but for the last. What can not be sent is lost.
@@ -88,7 +102,7 @@ impl Socket {
         segment: usize,
         traffic_class: u8,
         hop_limit: u8,
-    ) {
+    ) -> Result<(), Uncut> {
         let to = SockaddrStorage::from(SocketAddr::new(to, ROCE_PORT));
         let (class, hops) = (i32::from(traffic_class), i32::from(hop_limit.max(1)));
         let size = segment as u16;
@@ -101,11 +115,20 @@ impl Socket {
         }
         let (fd, bytes) = (self.fd.as_raw_fd(), [IoSlice::new(packets)]);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let again = |error| matches!(error, nix::Error::EAGAIN | nix::Error::ENOBUFS);
-        if sendmsg(fd, &bytes, &about, flags, Some(&to)).is_err_and(again) {
+        let mut sent = sendmsg(fd, &bytes, &about, flags, Some(&to));
+        if matches!(sent, Err(nix::Error::EAGAIN | nix::Error::ENOBUFS)) {
             let mut writable = [PollFd::new(&self.fd, PollFlags::OUT)];
             let _ = poll(&mut writable, Some(&PATIENCE));
-            let _ = sendmsg(fd, &bytes, &about, flags, Some(&to));
+            sent = sendmsg(fd, &bytes, &about, flags, Some(&to));
+        }
+        match sent {
+            Err(error @ (nix::Error::EIO | nix::Error::EINVAL)) if packets.len() > segment => {
+                self.segments.store(false, Ordering::Relaxed);
+                let _ = self.uncut.set(error);
+                Err(Uncut)
+            }
+            // What else goes wrong is as if it were lost on the way.
+            _ => Ok(()),
         }
     }
 

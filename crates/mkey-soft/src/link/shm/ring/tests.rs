@@ -196,3 +196,22 @@ fn bells_ring_once() {
     assert!(reading.give_back());
     assert!(!reading.give_back(), "there is nothing new");
 }
+
+/// A gap before a record that was not written after all is nothing that a reader leaves lying.
+#[test]
+fn what_was_not_committed_is_not_unread() {
+    let memory = Memory::new(CAPACITY);
+    let (mut writing, mut reading) = memory.sides();
+    for number in 0..3 {
+        assert!(write(&mut writing, number, CAPACITY / 4));
+        assert!(writing.unread().is_some());
+        reading.next(|_| ()).unwrap().unwrap();
+        let _ = reading.give_back();
+        assert_eq!(writing.unread(), None);
+    }
+    // It does not fit in front of the end.
+    assert!(writing.room(CAPACITY / 4).unwrap().is_some());
+    assert_eq!(writing.unread(), None);
+    let _ = writing.commit();
+    assert!(writing.unread().is_some());
+}
