@@ -1,0 +1,60 @@
+//! The terminal while the dashboard is shown: another screen, keys one by one, no cursor. Put back at
+//! the end, by a signal, a panic, or a stop.
+
+use super::draw;
+use super::state::State;
+use crate::exit::End;
+use ratatui::DefaultTerminal;
+use signal_hook::consts::SIGTSTP;
+use std::io;
+
+/// The terminal, in the dashboard's modes.
+pub(super) struct Screen {
+    terminal: DefaultTerminal,
+    /// Whether it is put back already.
+    left: bool,
+}
+
+impl Screen {
+    /// Enters the modes. A panic leaves them before it is told.
+    pub(super) fn enter() -> Result<Self, End> {
+        let terminal = ratatui::try_init().map_err(|error| End::output("the terminal", &error))?;
+        Ok(Self { terminal, left: false })
+    }
+
+    pub(super) fn draw(&mut self, state: &mut State) -> Result<(), End> {
+        let drawn = self.terminal.draw(|frame| draw::draw(frame, state));
+        drawn.map(drop).map_err(failed)
+    }
+
+    /// Draws everything anew next time, as somebody else has drawn over it.
+    pub(super) fn redraw(&mut self) -> Result<(), End> {
+        self.terminal.clear().map_err(failed)
+    }
+
+    /// Stops this process, as Ctrl-Z does elsewhere, until it is continued.
+    pub(super) fn stop(&mut self) -> Result<(), End> {
+        ratatui::try_restore().map_err(failed)?;
+        signal_hook::low_level::emulate_default_handler(SIGTSTP).map_err(failed)?;
+        self.terminal = ratatui::try_init().map_err(failed)?;
+        self.redraw()
+    }
+
+    /// Leaves the modes.
+    pub(super) fn leave(mut self) -> Result<(), End> {
+        self.left = true;
+        ratatui::try_restore().map_err(failed)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if !self.left {
+            ratatui::restore();
+        }
+    }
+}
+
+fn failed(error: io::Error) -> End {
+    End::output("the terminal", &error)
+}
