@@ -63,7 +63,6 @@ pub struct Objects {
 
 /// How many objects somebody has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Held {
     /// Who.
     #[serde(flatten)]

@@ -40,7 +40,7 @@ pub struct Port {
     pub interface: Option<String>,
     /// What it counts.
     pub counters: Vec<Counter>,
-    /// Why some of its counters are missing.
+    /// Why it has none.
     pub missing: Vec<String>,
     /// What its interface counts of losses and pauses.
     pub pause: Told<Vec<Counter>>,
@@ -179,6 +179,10 @@ fn port(device: &Path, number: u32, only: bool, kernel: &Kernel) -> Port {
                 all.push(counter);
             }
         }
+    }
+    // Some drivers have the one and some the other.
+    if !all.is_empty() {
+        missing.clear();
     }
     let interface = interface(device, &folder, only);
     let pause = match &interface {

@@ -31,15 +31,35 @@ pub fn headline(sample: &Sample, lang: Lang) -> String {
     format!("mkey monitor  {}  {time}  {rates}", sample.host)
 }
 
-/// A finding in one line.
-pub fn finding(finding: &Finding) -> String {
+/// A finding in one line of at most so many columns: what was seen is cut before the command is.
+pub fn finding(finding: &Finding, width: usize) -> String {
     let Finding { level, place, what, command } = finding;
     let mark = if *level == Level::Bad { "!!" } else { "! " };
-    match command {
-        Some(command) => format!("{mark} {place}: {what} -> {command}"),
-        None => format!("{mark} {place}: {what}"),
-    }
+    let command = command.as_ref().map_or_else(String::new, |command| format!(" -> {command}"));
+    let seen = format!("{mark} {place}: {what}");
+    let room = width.saturating_sub(columns(&command)).max(SHORTEST);
+    format!("{}{command}", cut(&seen, room))
 }
+
+/// As much of a text as fits, with a mark where it is cut.
+pub fn cut(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let (mut kept, mut taken) = (String::new(), 1);
+    for c in text.chars() {
+        taken += columns(c.encode_utf8(&mut [0; 4]));
+        if taken > width {
+            break;
+        }
+        kept.push(c);
+    }
+    kept.push('~');
+    kept
+}
+
+/// What was seen is not cut to less than this.
+const SHORTEST: usize = 16;
 
 fn put_findings(text: &mut String, findings: &[Finding], lang: Lang) {
     if findings.is_empty() {
@@ -48,7 +68,7 @@ fn put_findings(text: &mut String, findings: &[Finding], lang: Lang) {
     }
     text.push_str(lang.pick("Worth a look\n", "值得注意\n"));
     for one in findings {
-        text.push_str(&finding(one));
+        text.push_str(&finding(one, usize::MAX));
         text.push('\n');
     }
 }

@@ -3,7 +3,7 @@
 use super::counter::Counter;
 use super::judge::{self, Level};
 use super::kernel::{Holder, KINDS};
-use super::known::Class;
+use super::known::{Class, Rule};
 use super::pinned::Limit;
 use super::ports::{Device, Region};
 use super::sample::Sample;
@@ -184,7 +184,7 @@ fn pinned(sample: &Sample, top: usize, lang: Lang) -> Pane {
         }
         if unread > 0 {
             notes.push(match lang {
-                Lang::En => format!("{unread} processes could not be looked at"),
+                Lang::En => format!("processes that could not be looked at: {unread}"),
                 Lang::Zh => format!("{unread} 个进程无法查看"),
             });
         }
@@ -334,16 +334,21 @@ fn regions(devices: &[Device], top: usize, lang: Lang) -> Pane {
             notes.push(format!("{}: {}", device.name, and_more(more, lang)));
         }
         let name = &device.name;
-        notes.push(match lang {
-            Lang::En => {
-                format!(
-                    "{name}: {plain} regions for which the driver counts nothing (not on demand)"
-                )
-            }
-            Lang::Zh => format!("{name}：{plain} 个区域驱动不计数（非按需分页）"),
-        });
+        if plain > 0 {
+            notes.push(match lang {
+                Lang::En => {
+                    format!("{name}: regions that its driver counts nothing for (not on demand): {plain}")
+                }
+                Lang::Zh => format!("{name}：{plain} 个区域驱动不计数（非按需分页）"),
+            });
+        }
     }
     Pane { title: lang.pick("On-demand regions", "按需分页区域"), columns, rows, notes }
+}
+
+/// What may be worth a look; bytes and packets are not.
+fn is_shown(counter: &Counter) -> bool {
+    counter.class != Class::Other || counter.rule != Rule::Never
 }
 
 fn counters(devices: &[Device], lang: Lang) -> Pane {
@@ -361,7 +366,7 @@ fn counters(devices: &[Device], lang: Lang) -> Pane {
             let mut known: Vec<&Counter> = port
                 .counters
                 .iter()
-                .filter(|one| one.class != Class::Other && one.value.value().is_some())
+                .filter(|one| is_shown(one) && one.value.value().is_some())
                 .collect();
             known.sort_by_key(|one| one.class);
             for one in &known {
@@ -383,7 +388,7 @@ fn counters(devices: &[Device], lang: Lang) -> Pane {
                 let (count, why) = (unread.len(), first.value.why_not().unwrap_or(NONE));
                 notes.push(match lang {
                     Lang::En => {
-                        format!("{place}: {count} counters not read, {}: {why}", first.name)
+                        format!("{place}: counters not read: {count}; {}: {why}", first.name)
                     }
                     Lang::Zh => format!("{place}：{count} 个计数器读不到，{}：{why}", first.name),
                 });
@@ -391,7 +396,7 @@ fn counters(devices: &[Device], lang: Lang) -> Pane {
             let others = port.counters.len() - known.len() - unread.len();
             if others > 0 {
                 notes.push(match lang {
-                    Lang::En => format!("{place}: {others} others, by --json"),
+                    Lang::En => format!("{place}: others, by --json: {others}"),
                     Lang::Zh => format!("{place}：其余 {others} 个见 --json"),
                 });
             }
@@ -447,7 +452,7 @@ fn pauses(devices: &[Device], lang: Lang) -> Pane {
                 });
             } else if zero > 0 {
                 notes.push(match lang {
-                    Lang::En => format!("{name}: {zero} others stand at 0"),
+                    Lang::En => format!("{name}: others, at 0: {zero}"),
                     Lang::Zh => format!("{name}：其余 {zero} 项为 0"),
                 });
             }

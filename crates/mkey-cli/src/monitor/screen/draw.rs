@@ -21,14 +21,14 @@ pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
     let area = frame.area();
     let large = area.width >= LARGE.0 && area.height >= LARGE.1;
     let most = if large { FINDINGS.0 } else { FINDINGS.1 };
-    let findings = findings(state, most);
+    let findings = findings(state, most, area.width.into());
     let found = u16::try_from(findings.len()).unwrap_or(1);
     let lengths = [Constraint::Length(1), Constraint::Length(1), Constraint::Min(3)];
     let below = [Constraint::Length(found), Constraint::Length(1)];
     let rows = Layout::vertical(lengths.into_iter().chain(below)).split(area);
     let &[head, tabs, body, worth, keys] = &rows[..] else { return };
     frame.render_widget(Line::from(headline(state)), head);
-    frame.render_widget(tab_line(state), tabs);
+    frame.render_widget(tab_line(state, area.width.into()), tabs);
     if state.panes.is_empty() {
         let looking = state.lang.pick("looking ...", "读取中……");
         frame.render_widget(Line::from(looking), body);
@@ -59,22 +59,28 @@ fn headline(state: &State) -> String {
     format!("{}  {every}{paused}", text::headline(sample, state.lang))
 }
 
-/// The names of the tables, each with the mark of its worst cell.
-fn tab_line(state: &State) -> Line<'static> {
-    let mut spans = Vec::new();
-    for (n, pane) in state.panes.iter().enumerate() {
-        let level = pane.level();
-        let text = format!("{} {}{}", n + 1, pane.title, level.mark());
-        let mut style = style(level, state.colours);
-        if n == state.focus {
-            style = style.add_modifier(Modifier::REVERSED);
+/// The names of the tables, each with the mark of its worst cell; where they do not fit, the name of
+/// the one in focus and numbers.
+fn tab_line(state: &State, width: usize) -> Line<'static> {
+    let tabs = |names: bool| {
+        let mut line = Vec::new();
+        for (n, pane) in state.panes.iter().enumerate() {
+            let (level, focus) = (pane.level(), n == state.focus);
+            let name = if names || focus { format!(" {}", pane.title) } else { String::new() };
+            let mut style = style(level, state.colours);
+            if focus {
+                style = style.add_modifier(Modifier::REVERSED);
+            }
+            let text = format!("{}{name}{}", n + 1, level.mark());
+            line.extend([Span::styled(text, style), Span::raw("  ")]);
         }
-        spans.extend([Span::styled(text, style), Span::raw("  ")]);
-    }
-    Line::from(spans)
+        Line::from(line)
+    };
+    let whole = tabs(true);
+    if whole.width() <= width { whole } else { tabs(false) }
 }
 
-fn findings(state: &State, most: usize) -> Vec<Line<'static>> {
+fn findings(state: &State, most: usize, width: usize) -> Vec<Line<'static>> {
     let (lang, all) = (state.lang, &state.findings);
     if all.is_empty() {
         let nothing = lang.pick("Nothing here is worth a look.", "没有值得注意的情况。");
@@ -84,7 +90,7 @@ fn findings(state: &State, most: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = all
         .iter()
         .take(shown)
-        .map(|one| Line::styled(text::finding(one), style(one.level, state.colours)))
+        .map(|one| Line::styled(text::finding(one, width), style(one.level, state.colours)))
         .collect();
     if shown < all.len() {
         let more = all.len() - shown;
@@ -209,7 +215,7 @@ fn row(
 ) -> Line<'static> {
     let mut spans = Vec::with_capacity(cells.len() * 2);
     for ((cell, width), (_, figure)) in cells.iter().zip(widths).zip(&pane.columns) {
-        let text = cut(&cell.text, *width);
+        let text = text::cut(&cell.text, *width);
         let blanks = " ".repeat(width.saturating_sub(columns(&text)));
         let text = if *figure { format!("{blanks}{text}") } else { format!("{text}{blanks}") };
         if !spans.is_empty() {
@@ -218,23 +224,6 @@ fn row(
         spans.push(Span::styled(text, style(cell.level)));
     }
     Line::from(spans)
-}
-
-/// As much of a text as fits, with a mark where it is cut.
-fn cut(text: &str, width: usize) -> String {
-    if columns(text) <= width {
-        return text.to_owned();
-    }
-    let (mut kept, mut taken) = (String::new(), 1);
-    for c in text.chars() {
-        taken += columns(c.encode_utf8(&mut [0; 4]));
-        if taken > width {
-            break;
-        }
-        kept.push(c);
-    }
-    kept.push('~');
-    kept
 }
 
 /// The colour of a level. Without colours the marks remain, and what is bad is bold.

@@ -5,6 +5,9 @@ use super::draw;
 use super::state::State;
 use crate::exit::End;
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
+use ratatui::layout::{Position, Rect};
 use signal_hook::consts::SIGTSTP;
 use std::io;
 
@@ -27,16 +30,20 @@ impl Screen {
         drawn.map(drop).map_err(failed)
     }
 
-    /// Draws everything anew next time, as somebody else has drawn over it.
+    /// Draws everything anew next time, as somebody else has drawn over it. (`Terminal::clear` would
+    /// ask the terminal where its cursor is, and its answer would go to who waits for keys.)
     pub(super) fn redraw(&mut self) -> Result<(), End> {
-        self.terminal.clear().map_err(failed)
+        let size = self.terminal.size().map_err(failed)?;
+        self.terminal.resize(Rect::from((Position::ORIGIN, size))).map_err(failed)
     }
 
     /// Stops this process, as Ctrl-Z does elsewhere, until it is continued.
     pub(super) fn stop(&mut self) -> Result<(), End> {
+        self.terminal.show_cursor().map_err(failed)?;
         ratatui::try_restore().map_err(failed)?;
         signal_hook::low_level::emulate_default_handler(SIGTSTP).map_err(failed)?;
-        self.terminal = ratatui::try_init().map_err(failed)?;
+        enable_raw_mode().map_err(failed)?;
+        execute!(io::stdout(), EnterAlternateScreen).map_err(failed)?;
         self.redraw()
     }
 
