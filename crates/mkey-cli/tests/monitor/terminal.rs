@@ -141,8 +141,9 @@ fn it_is_driven_by_keys_and_leaves_the_terminal_as_it_was() {
 fn a_signal_ends_it_and_leaves_the_terminal_as_it_was() {
     let test = "a_signal_ends_it_and_leaves_the_terminal_as_it_was";
     let Some(mut terminal) = Terminal::open(test, &[]) else { return };
+    let fixture = healthy(false);
     for (signal, ended) in [(Signal::TERM, "ended=143"), (Signal::INT, "ended=130")] {
-        terminal.monitor(&healthy(false));
+        terminal.monitor(&fixture);
         terminal.shows("┌ 1 Huge pages ");
         let shell = terminal.ask(&["display-message", "-p", "#{pane_pid}"]);
         let children = format!("/proc/{0}/task/{0}/children", shell.trim());

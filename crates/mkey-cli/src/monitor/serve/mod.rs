@@ -45,20 +45,28 @@ pub fn run(address: SocketAddr, host: Host, interval: Duration) -> Result<(), En
 pub struct Page {
     begun: Instant,
     interval: Duration,
-    last: Mutex<(Host, Option<(Duration, Arc<str>)>)>,
+    last: Mutex<Last>,
+}
+
+/// The last look, and by whom the next is taken.
+#[derive(Debug)]
+struct Last {
+    host: Host,
+    /// When it was, and as OpenMetrics.
+    page: Option<(Duration, Arc<str>)>,
 }
 
 impl Page {
     /// Nothing is looked at yet.
     pub fn new(host: Host, interval: Duration) -> Self {
-        Self { begun: Instant::now(), interval, last: Mutex::new((host, None)) }
+        Self { begun: Instant::now(), interval, last: Mutex::new(Last { host, page: None }) }
     }
 
     /// The page now.
     pub fn text(&self) -> Arc<str> {
         // A look that panicked left nothing half done: the page is set at its end.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (host, page) = &mut *last;
+        let Last { host, page } = &mut *last;
         let now = self.begun.elapsed();
         if let Some((at, text)) = page
             && now.saturating_sub(*at) < self.interval
