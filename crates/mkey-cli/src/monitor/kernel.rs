@@ -75,7 +75,7 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
-    /// A process.
+    /// A process; 0 if the kernel does not tell which.
     Pid(u32),
     /// A part of the kernel.
     Kernel(String),
@@ -88,7 +88,7 @@ pub struct RegionAnswer {
     /// What the kernel numbers it by.
     pub number: u32,
     /// Whose it is.
-    pub owner: Option<Holder>,
+    pub owner: Holder,
     /// Its length in bytes.
     pub bytes: u64,
     /// By name.
@@ -236,7 +236,7 @@ fn region(region: Region) -> RegionAnswer {
     let counters = region.counters.into_iter();
     RegionAnswer {
         number: region.number,
-        owner: region.owner.map(holder),
+        owner: holder(region.owner),
         bytes: region.bytes,
         counters: counters
             .map(|one| (super::files::clean(one.name.as_bytes()), one.value))

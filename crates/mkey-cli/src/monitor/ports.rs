@@ -3,11 +3,10 @@
 
 use super::counter::Counter;
 use super::files;
-use super::kernel::{DeviceAnswers, Kernel, Objects};
+use super::kernel::{DeviceAnswers, Holder, Kernel, Objects};
 use super::known;
 use super::told::Told;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
@@ -51,8 +50,8 @@ pub struct Port {
 pub struct Region {
     /// What the kernel numbers it by.
     pub number: u32,
-    /// Whose it is, as shown.
-    pub owner: Option<String>,
+    /// Whose it is.
+    pub owner: Holder,
     /// Its length in bytes.
     pub bytes: u64,
     /// What is counted for it: only for on-demand regions.
@@ -88,22 +87,14 @@ pub fn read(root: &Path, kernel: &mut Kernel, only: Option<&str>) -> Told<Vec<De
         .collect();
     let shown: Vec<String> = names.iter().map(|name| files::shown(name)).collect();
     let mut answers = kernel.devices(&shown);
-    let mut processes = BTreeMap::new();
     let devices = names.iter().zip(shown).map(|(file, name)| {
         let answers = answers.remove(&name);
-        device(root, &folder.join(file), name, answers, kernel, &mut processes)
+        device(&folder.join(file), name, answers, kernel)
     });
     Told::Is(devices.collect())
 }
 
-fn device(
-    root: &Path,
-    folder: &Path,
-    name: String,
-    answers: Option<DeviceAnswers>,
-    kernel: &Kernel,
-    processes: &mut BTreeMap<u32, String>,
-) -> Device {
+fn device(folder: &Path, name: String, answers: Option<DeviceAnswers>, kernel: &Kernel) -> Device {
     let why = "not asked for";
     let DeviceAnswers { objects, regions } = answers
         .unwrap_or_else(|| DeviceAnswers { objects: Told::not(why), regions: Told::not(why) });
@@ -113,7 +104,7 @@ fn device(
             all.into_iter()
                 .map(|region| Region {
                     number: region.number,
-                    owner: region.owner.map(|owner| super::sample::shown(root, &owner, processes)),
+                    owner: region.owner,
                     bytes: region.bytes,
                     counters: region
                         .counters

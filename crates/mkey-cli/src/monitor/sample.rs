@@ -93,12 +93,7 @@ impl Host {
     /// Looks at everything. `at` is the time on a clock that is never set.
     pub fn look(&mut self, at: Duration) -> Sample {
         let devices = ports::read(&self.root, &mut self.kernel, self.device.as_deref());
-        let mut processes = BTreeMap::new();
-        let objects = devices.value().into_iter().flatten().filter_map(|d| d.objects.value());
-        for held in objects.flatten().filter_map(|kind| kind.owners.value()).flatten() {
-            // For its name.
-            let _ = shown(&self.root, &held.owner, &mut processes);
-        }
+        let processes = names_of_owners(&self.root, devices.value().map_or(&[], Vec::as_slice));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let host = files::text(&self.root.join("proc/sys/kernel/hostname"));
         Sample {
@@ -158,17 +153,22 @@ fn compare_device(device: &mut Device, before: &Device, passed: Duration) {
     }
 }
 
-/// Who owns an object, as it is shown. Names that were asked for are kept in `processes`.
-pub fn shown(root: &Path, owner: &Holder, processes: &mut BTreeMap<u32, String>) -> String {
-    match owner {
-        Holder::Kernel(name) => format!("[{name}]"),
-        Holder::Pid(pid) => {
-            let name = processes
-                .entry(*pid)
-                .or_insert_with(|| pinned::name(root, *pid).unwrap_or_else(|| "?".to_owned()));
-            format!("{name} {pid}")
+/// The names of the processes that own something.
+fn names_of_owners(root: &Path, devices: &[Device]) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    let mut ask = |owner: &Holder| {
+        if let Holder::Pid(pid @ 1..) = owner {
+            let name = || pinned::name(root, *pid).unwrap_or_else(|| "?".to_owned());
+            names.entry(*pid).or_insert_with(name);
         }
+    };
+    for device in devices {
+        let objects = device.objects.value().into_iter().flatten();
+        objects.filter_map(|kind| kind.owners.value()).flatten().for_each(|held| ask(&held.owner));
+        let regions = device.regions.value().into_iter().flatten();
+        regions.for_each(|region| ask(&region.owner));
     }
+    names
 }
 
 fn huge_pages(root: &Path) -> Told<Vec<HugePages>> {

@@ -68,7 +68,7 @@ pub fn panes(sample: &Sample, top: usize, lang: Lang) -> Vec<Pane> {
         huge_pages(sample, lang),
         pinned(sample, top, lang),
         objects(devices, &sample.processes, top, lang),
-        regions(devices, top, lang),
+        regions(devices, &sample.processes, top, lang),
         counters(devices, lang),
         pauses(devices, lang),
     ];
@@ -271,8 +271,7 @@ fn objects(devices: &[Device], processes: &BTreeMap<u32, String>, top: usize, la
 fn owner_name(owner: &Holder, processes: &BTreeMap<u32, String>, lang: Lang) -> String {
     match owner {
         Holder::Kernel(name) => format!("[{name}]"),
-        // So the kernel tells of who is in another namespace of processes.
-        Holder::Pid(0) => lang.pick("(not seen from here)", "（此处不可见）").to_owned(),
+        Holder::Pid(0) => lang.pick("(not told)", "（未知）").to_owned(),
         Holder::Pid(pid) => {
             format!("{} {pid}", processes.get(pid).map_or("?", String::as_str))
         }
@@ -282,7 +281,7 @@ fn owner_name(owner: &Holder, processes: &BTreeMap<u32, String>, lang: Lang) -> 
 /// The counters of a region that have a column, by their names.
 const PAGING: [&str; 3] = ["page_faults", "page_invalidations", "page_prefetch"];
 
-fn regions(devices: &[Device], top: usize, lang: Lang) -> Pane {
+fn regions(devices: &[Device], processes: &BTreeMap<u32, String>, top: usize, lang: Lang) -> Pane {
     let columns = vec![
         (lang.pick("device", "设备"), false),
         ("MR", true),
@@ -315,7 +314,7 @@ fn regions(devices: &[Device], top: usize, lang: Lang) -> Pane {
             let mut row: Vec<Cell> = vec![
                 device.name.clone().into(),
                 region.number.to_string().into(),
-                region.owner.clone().unwrap_or_else(|| "?".to_owned()).into(),
+                owner_name(&region.owner, processes, lang).into(),
                 size(region.bytes).into(),
             ];
             for name in PAGING {

@@ -41,7 +41,8 @@ pub enum Kind {
 /// Whose an object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// A process, by its number as this one sees it; 0 if it does not.
+    /// A process, by its number as this one sees it; 0 if the kernel does not tell, as of one in
+    /// another namespace, and of a thread that made an object and has ended since.
     Process(u32),
     /// A part of the kernel.
     Kernel(String),
@@ -52,8 +53,8 @@ pub enum Owner {
 pub struct Region {
     /// What the kernel numbers it by.
     pub number: u32,
-    /// Whose it is, where the kernel tells.
-    pub owner: Option<Owner>,
+    /// Whose it is.
+    pub owner: Owner,
     /// Its length in bytes.
     pub bytes: u64,
     /// What its driver counts for it. Nothing for one whose pages are pinned, and of drivers that
@@ -108,11 +109,13 @@ pub fn summaries() -> Result<Vec<Summary>, NetlinkError> {
 /// # Errors
 /// [`NetlinkError`].
 pub fn owners(device: &str, kind: Kind) -> Result<BTreeMap<Owner, u64>, NetlinkError> {
-    let mut counts = BTreeMap::new();
+    let mut makers: BTreeMap<Owner, u64> = BTreeMap::new();
     for entry in list(device, kind, None)? {
-        if let Some(owner) = owner_of(attributes(&entry))? {
-            *counts.entry(owner).or_default() += 1;
-        }
+        *makers.entry(maker_of(attributes(&entry))?).or_default() += 1;
+    }
+    let mut counts = BTreeMap::new();
+    for (maker, count) in makers {
+        *counts.entry(owner(maker)).or_default() += count;
     }
     Ok(counts)
 }
@@ -122,9 +125,11 @@ pub fn owners(device: &str, kind: Kind) -> Result<BTreeMap<Owner, u64>, NetlinkE
 /// # Errors
 /// [`NetlinkError`].
 pub fn regions(device: &str) -> Result<Vec<Region>, NetlinkError> {
-    let mut regions = BTreeMap::new();
+    let (mut regions, mut owners) = (BTreeMap::new(), BTreeMap::new());
     for entry in list(device, Kind::Mr, None)? {
-        if let Some(region) = region_of(attributes(&entry))? {
+        if let Some(mut region) = region_of(attributes(&entry))? {
+            let known = owners.entry(region.owner.clone());
+            region.owner = known.or_insert_with_key(|maker| owner(maker.clone())).clone();
             regions.insert(region.number, region);
         }
     }
@@ -174,17 +179,31 @@ fn summary_of(answer: &[u8]) -> Result<Option<Summary>, Unreadable> {
     Ok(Some(Summary { device, objects }))
 }
 
-fn owner_of(entry: Attributes<'_>) -> Result<Option<Owner>, Unreadable> {
+/// Who made an object. The kernel tells the thread, and calls that its process.
+fn maker_of(entry: Attributes<'_>) -> Result<Owner, Unreadable> {
     if let Some(name) = entry.name(message::RES_KERN_NAME)? {
-        return Ok(Some(Owner::Kernel(name)));
+        return Ok(Owner::Kernel(name));
     }
-    Ok(entry.u32(message::RES_PID)?.map(Owner::Process))
+    Ok(Owner::Process(entry.u32(message::RES_PID)?.unwrap_or(0)))
+}
+
+/// The owner, by who made it: the process of a thread.
+fn owner(maker: Owner) -> Owner {
+    let Owner::Process(thread) = maker else { return maker };
+    // A thread has a folder there, although it is not listed.
+    let status = std::fs::read(format!("/proc/{thread}/status")).unwrap_or_default();
+    Owner::Process(process_in(&String::from_utf8_lossy(&status)).unwrap_or(thread))
+}
+
+/// The process in a thread's status.
+fn process_in(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 fn region_of(entry: Attributes<'_>) -> Result<Option<Region>, Unreadable> {
     let Some(number) = entry.u32(message::RES_MRN)? else { return Ok(None) };
     let bytes = entry.u64(message::RES_MRLEN)?.unwrap_or(0);
-    Ok(Some(Region { number, owner: owner_of(entry)?, bytes, counters: Vec::new() }))
+    Ok(Some(Region { number, owner: maker_of(entry)?, bytes, counters: Vec::new() }))
 }
 
 #[cfg(test)]
@@ -220,12 +239,24 @@ mod tests {
         let process = attribute(message::RES_PID, &77u32.to_ne_bytes());
         let kernel = attribute(message::RES_KERN_NAME, b"rdma_ucm\0");
         let read = |parts: &[&[u8]]| region_of(attributes(&parts.concat())).unwrap();
-        let region = |owner| Some(Region { number: 5, owner, bytes: 4096, counters: Vec::new() });
-        assert_eq!(read(&[&number, &bytes, &process]), region(Some(Owner::Process(77))));
-        let owner = Some(Owner::Kernel("rdma_ucm".to_owned()));
+        let region =
+            |owner: Owner| Some(Region { number: 5, owner, bytes: 4096, counters: Vec::new() });
+        assert_eq!(read(&[&number, &bytes, &process]), region(Owner::Process(77)));
+        let owner = Owner::Kernel("rdma_ucm".to_owned());
         assert_eq!(read(&[&number, &bytes, &kernel]), region(owner));
-        assert_eq!(read(&[&number, &bytes]), region(None));
+        assert_eq!(read(&[&number, &bytes]), region(Owner::Process(0)));
         assert_eq!(read(&[&bytes]), None);
+    }
+
+    #[test]
+    fn the_owner_is_the_process_of_the_thread_that_made_it() {
+        // The tests run on threads of their own.
+        let thread = u32::try_from(rustix::thread::gettid().as_raw_pid()).unwrap();
+        assert_ne!(thread, std::process::id());
+        assert_eq!(owner(Owner::Process(thread)), Owner::Process(std::process::id()));
+        assert_eq!(owner(Owner::Process(0)), Owner::Process(0));
+        assert_eq!(process_in("Name:\tTgid: 7\nTgid:\t12\nPid:\t13\n"), Some(12));
+        assert_eq!(process_in("Name:\tx\n"), None);
     }
 
     /// On machines without RDMA, too: there is no netlink of RDMA then, or no such device.
