@@ -149,7 +149,7 @@ fn of_device(device: &Device, lang: Lang, all: &mut Vec<Finding>) {
             all.push(Finding { level, place: device.name.clone(), what, command });
         }
     }
-    for region in device.regions.value().into_iter().flatten() {
+    for region in device.regions.value().into_iter().flat_map(|all| &all.on_demand) {
         let place = format!("{} MR {}", device.name, region.number);
         all.extend(region.counters.iter().filter_map(|one| of_counter(one, &place)));
     }

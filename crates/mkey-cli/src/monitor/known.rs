@@ -153,6 +153,8 @@ pub const COUNTERS: &[(&str, Class, Rule)] = &[
     ("port_xmit_constraint_errors", Class::Discard, Rule::Warn),
     ("port_xmit_discards", Class::Discard, Rule::Warn),
     ("excessive_buffer_overrun_errors", Class::Discard, Rule::Warn),
+    ("VL15_dropped", Class::Discard, Rule::Never),
+    ("port_xmit_wait", Class::Pause, Rule::Never),
     ("link_downed", Class::Damage, Rule::Bad),
     ("link_error_recovery", Class::Damage, Rule::Warn),
 ];

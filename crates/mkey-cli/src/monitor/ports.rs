@@ -3,7 +3,7 @@
 
 use super::counter::Counter;
 use super::files;
-use super::kernel::{DeviceAnswers, Holder, Kernel, Objects};
+use super::kernel::{DeviceAnswers, Holder, Kernel, Objects, RegionAnswer};
 use super::known;
 use super::told::Told;
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub struct Device {
     /// Its objects against its limits.
     pub objects: Told<Vec<Objects>>,
     /// Its regions.
-    pub regions: Told<Vec<Region>>,
+    pub regions: Told<Regions>,
     /// Its ports; what it counts as a whole is that of port 0.
     pub ports: Vec<Port>,
 }
@@ -45,7 +45,17 @@ pub struct Port {
     pub pause: Told<Vec<Counter>>,
 }
 
-/// A memory region.
+/// The memory regions of a device. There may be very many; those that nothing is counted for are only
+/// counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Regions {
+    /// Those that something is counted for: on-demand regions.
+    pub on_demand: Vec<Region>,
+    /// How many others there are.
+    pub others: usize,
+}
+
+/// An on-demand region.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Region {
     /// What the kernel numbers it by.
@@ -54,7 +64,7 @@ pub struct Region {
     pub owner: Holder,
     /// Its length in bytes.
     pub bytes: u64,
-    /// What is counted for it: only for on-demand regions.
+    /// What is counted for it.
     pub counters: Vec<Counter>,
 }
 
@@ -100,23 +110,7 @@ fn device(folder: &Path, name: String, answers: Option<DeviceAnswers>, kernel: &
         .unwrap_or_else(|| DeviceAnswers { objects: Told::not(why), regions: Told::not(why) });
     let regions = match regions {
         Told::Not { not_read } => Told::not(not_read),
-        Told::Is(all) => Told::Is(
-            all.into_iter()
-                .map(|region| Region {
-                    number: region.number,
-                    owner: region.owner,
-                    bytes: region.bytes,
-                    counters: region
-                        .counters
-                        .into_iter()
-                        .map(|(name, value)| {
-                            let meaning = known::of_region(&name);
-                            Counter::new(name, Told::Is(value), meaning)
-                        })
-                        .collect(),
-                })
-                .collect(),
-        ),
+        Told::Is(all) => Told::Is(regions_of(all)),
     };
     let link = fs::read_link(folder.join("device/driver")).ok();
     let driver = link.as_deref().and_then(Path::file_name).map(files::shown);
@@ -144,6 +138,27 @@ fn device(folder: &Path, name: String, answers: Option<DeviceAnswers>, kernel: &
     ports.extend(numbers.into_iter().map(|number| port(folder, number, only, kernel)));
     let node = node.value().and_then(|node| u32::try_from(*node).ok());
     Device { name, driver, node, objects, regions, ports }
+}
+
+fn regions_of(all: Vec<RegionAnswer>) -> Regions {
+    let count = all.len();
+    let counted = all.into_iter().filter(|region| !region.counters.is_empty());
+    let on_demand: Vec<Region> = counted
+        .map(|region| Region {
+            number: region.number,
+            owner: region.owner,
+            bytes: region.bytes,
+            counters: region
+                .counters
+                .into_iter()
+                .map(|(name, value)| {
+                    let meaning = known::of_region(&name);
+                    Counter::new(name, Told::Is(value), meaning)
+                })
+                .collect(),
+        })
+        .collect();
+    Regions { others: count.saturating_sub(on_demand.len()), on_demand }
 }
 
 /// irdma declares how many regions are left, not how many there may be.

@@ -30,6 +30,8 @@ pub struct Sample {
     pub interval: Option<f64>,
     /// Pools of huge pages.
     pub huge_pages: Told<Vec<HugePages>>,
+    /// Pools that can not be read.
+    pub huge_pages_unread: usize,
     /// Memory held in place.
     pub pinned: Told<Pinned>,
     /// RDMA devices.
@@ -96,13 +98,16 @@ impl Host {
         let processes = names_of_owners(&self.root, devices.value().map_or(&[], Vec::as_slice));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let host = files::text(&self.root.join("proc/sys/kernel/hostname"));
+        let huge_pages = huge_pages(&self.root);
+        let pools = huge_pages.value().map_or(0, Vec::len);
         Sample {
             schema: SCHEMA,
             mkey: env!("CARGO_PKG_VERSION"),
             host: host.unwrap_or_else(|_| "?".to_owned()),
             time: now.as_secs_f64(),
             interval: None,
-            huge_pages: huge_pages(&self.root),
+            huge_pages,
+            huge_pages_unread: pool_folders(&self.root).saturating_sub(pools),
             pinned: pinned::read(&self.root),
             devices,
             processes,
@@ -144,8 +149,9 @@ fn compare_device(device: &mut Device, before: &Device, passed: Duration) {
         }
     }
     if let (Told::Is(regions), Told::Is(before)) = (&mut device.regions, &before.regions) {
-        let before: BTreeMap<u32, _> = before.iter().map(|one| (one.number, one)).collect();
-        for region in regions {
+        let before = before.on_demand.iter().map(|one| (one.number, one));
+        let before: BTreeMap<u32, _> = before.collect();
+        for region in &mut regions.on_demand {
             if let Some(before) = before.get(&region.number) {
                 counter::compare(&mut region.counters, &before.counters, passed);
             }
@@ -165,10 +171,16 @@ fn names_of_owners(root: &Path, devices: &[Device]) -> BTreeMap<u32, String> {
     for device in devices {
         let objects = device.objects.value().into_iter().flatten();
         objects.filter_map(|kind| kind.owners.value()).flatten().for_each(|held| ask(&held.owner));
-        let regions = device.regions.value().into_iter().flatten();
+        let regions = device.regions.value().into_iter().flat_map(|all| &all.on_demand);
         regions.for_each(|region| ask(&region.owner));
     }
     names
+}
+
+/// How many pools there are, whether they can be read or not.
+fn pool_folders(root: &Path) -> usize {
+    let names = files::names(&root.join("sys/kernel/mm/hugepages"));
+    names.iter().filter(|name| name.as_encoded_bytes().starts_with(b"hugepages-")).count()
 }
 
 fn huge_pages(root: &Path) -> Told<Vec<HugePages>> {

@@ -118,6 +118,13 @@ fn huge_pages(sample: &Sample, lang: Lang) -> Pane {
         |total: u64, free: u64, page: u64| size(total.saturating_sub(free).saturating_mul(page));
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     notes.extend(sample.huge_pages.why_not().map(str::to_owned));
+    let unread = sample.huge_pages_unread;
+    if unread > 0 {
+        notes.push(match lang {
+            Lang::En => format!("pools that can not be read: {unread}"),
+            Lang::Zh => format!("{unread} 个大页池读不到"),
+        });
+    }
     for pool in sample.huge_pages.value().into_iter().flatten() {
         rows.push(vec![
             size(pool.page_size).into(),
@@ -303,8 +310,7 @@ fn regions(devices: &[Device], processes: &BTreeMap<u32, String>, top: usize, la
                 continue;
             }
         };
-        let mut counted: Vec<&Region> =
-            all.iter().filter(|region| !region.counters.is_empty()).collect();
+        let mut counted: Vec<&Region> = all.on_demand.iter().collect();
         let faults = |region: &Region| {
             let faults = region.counters.iter().find(|one| one.name == PAGING[0]);
             faults.and_then(|one| one.value.value()).copied().unwrap_or(0)
@@ -328,7 +334,7 @@ fn regions(devices: &[Device], processes: &BTreeMap<u32, String>, top: usize, la
             }
             rows.push(row);
         }
-        let (more, plain) = (counted.len().saturating_sub(top), all.len() - counted.len());
+        let (more, plain) = (counted.len().saturating_sub(top), all.others);
         if more > 0 {
             notes.push(format!("{}: {}", device.name, and_more(more, lang)));
         }

@@ -112,6 +112,7 @@ fn a_parser_reads_what_was_seen() {
         "gauge mkey_port_objects about=other,counter=active_mrs,device=bnxt_re0,port=1 15",
         "counter mkey_interface_events_total about=pause,counter=rx_prio3_pause,interface=ens1f0 10500",
         "counter mkey_region_events_total counter=page_faults,device=mlx5_0,mr=8 20100",
+        "gauge mkey_regions_uncounted device=mlx5_0 0",
         "gauge mkey_monitor_unread kind=objects 1",
         "gauge mkey_monitor_unread kind=interface 1",
     ] {
@@ -184,7 +185,8 @@ fn slow_clients_and_many_are_borne_for_a_while() {
         if answer.starts_with("HTTP/1.1 200 ") {
             break;
         }
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        // What is sent meanwhile may cut the connection before the answer is read.
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503 "), "{answer}");
         refused += 1;
         assert!(refused < 1_000_000, "it never recovers");
     }

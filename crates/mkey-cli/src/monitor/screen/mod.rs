@@ -30,6 +30,20 @@ enum Message {
     Signal(i32),
     /// The terminal gives no more input, and why.
     NoInput(std::io::Error),
+    /// A thread panicked; that was told, on a terminal put back for it.
+    Broken,
+}
+
+/// Tells the main thread if this one panics, which would wait for it else.
+struct Tell(Sender<Message>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // Nobody waits if the main thread has ended.
+            let _ = self.0.send(Message::Broken);
+        }
+    }
 }
 
 /// Shows the dashboard until a key or a signal ends it.
@@ -55,8 +69,7 @@ pub fn run(host: Host, interval: Duration, top: usize, lang: Lang) -> Result<(),
 fn show(screen: &mut Screen, mut state: State, messages: &Receiver<Message>) -> Result<(), End> {
     loop {
         screen.draw(&mut state)?;
-        // All threads that send are gone only if they failed; the panic was told.
-        let message = messages.recv().map_err(|_| End::failed("the monitor's threads ended"))?;
+        let message = messages.recv().unwrap_or(Message::Broken);
         match message {
             Message::Look(sample) => state.take(*sample),
             Message::Input(Event::Key(key)) => match state.key(key) {
@@ -69,6 +82,7 @@ fn show(screen: &mut Screen, mut state: State, messages: &Receiver<Message>) -> 
             Message::Signal(SIGTSTP) => screen.stop()?,
             Message::Signal(SIGCONT) => screen.redraw()?,
             Message::Signal(signal) => return Err(End::Signal(signal)),
+            Message::Broken => return Err(End::failed("a part of the monitor failed")),
             Message::NoInput(error) => return Err(End::failed(format!("the terminal: {error}"))),
         }
     }
@@ -81,7 +95,7 @@ fn signals(sender: Sender<Message>) -> Result<signal_hook::iterator::Handle, End
     let taken = ending.into_iter().filter(|signal| !mkey_os::signals::is_ignored(*signal));
     let mut signals = Signals::new(taken).map_err(End::failed)?;
     let handle = signals.handle();
-    spawn("mkey-signals", move || {
+    spawn("mkey-signals", &sender.clone(), move || {
         for signal in signals.forever() {
             if sender.send(Message::Signal(signal)).is_err() {
                 return;
@@ -93,7 +107,7 @@ fn signals(sender: Sender<Message>) -> Result<signal_hook::iterator::Handle, End
 
 /// Has keys sent as messages, as long as there is somebody to take them.
 fn wait_for_input(sender: Sender<Message>) -> Result<(), End> {
-    spawn("mkey-keys", move || {
+    spawn("mkey-keys", &sender.clone(), move || {
         loop {
             let (message, last) = match event::read() {
                 Ok(input) => (Message::Input(input), false),
@@ -109,7 +123,7 @@ fn wait_for_input(sender: Sender<Message>) -> Result<(), End> {
 /// Has looks sent as messages, one an interval, until what it gives is dropped.
 fn look(mut host: Host, interval: Duration, sender: Sender<Message>) -> Result<Sender<()>, End> {
     let (stay, stop) = channel::<()>();
-    spawn("mkey-looks", move || {
+    spawn("mkey-looks", &sender.clone(), move || {
         let begun = Instant::now();
         let mut due = Duration::ZERO;
         loop {
@@ -126,7 +140,16 @@ fn look(mut host: Host, interval: Duration, sender: Sender<Message>) -> Result<S
     Ok(stay)
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), End> {
-    // The threads end with the process, if not before.
-    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(End::failed)
+/// Starts a thread, which ends with the process if not before.
+fn spawn(
+    name: &str,
+    sender: &Sender<Message>,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), End> {
+    let tell = Tell(sender.clone());
+    let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _tell = tell;
+        work();
+    });
+    started.map(drop).map_err(End::failed)
 }

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections that are answered at a time; others are told to come again.
+/// Connections that are answered at a time.
 pub const CONNECTIONS: usize = 16;
+/// Others that are told at a time to come again; what is beyond is closed.
+const REFUSED: usize = 64;
 /// Bytes of a request, up to its body.
 pub const REQUEST: usize = 8 << 10;
 /// How long a request may take to come, and its answer to be taken.
@@ -27,36 +29,40 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Answers whoever connects, for ever.
 pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let (answered, refused) = (Arc::default(), Arc::default());
     loop {
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(REST);
             continue;
         };
-        let place = Place::take(&open);
         let page = Arc::clone(page);
-        // One that can not be started closes the connection.
-        let _ = thread::Builder::new().name("mkey-answer".to_owned()).spawn(move || match place {
-            // Who asked is gone, or too slow: nobody is left to tell.
-            Some(place) => {
-                let _ = answer(&stream, &page);
-                drop(place);
-            }
-            None => {
-                let _ = put(&stream, Instant::now() + PATIENCE, 503, PLAIN, "busy\n");
-            }
-        });
+        // Who asked may be gone, or too slow: nobody is left to tell.
+        if let Some(place) = Place::take(&answered, CONNECTIONS) {
+            start(place, move || answer(&stream, &page));
+        } else if let Some(place) = Place::take(&refused, REFUSED) {
+            let until = Instant::now() + PATIENCE;
+            start(place, move || put(&stream, until, 503, PLAIN, "busy\n"));
+        }
     }
+}
+
+/// Does it beside this thread, and gives the place back. Where no thread can be had, the connection is
+/// closed.
+fn start(place: Place, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
+    let _ = thread::Builder::new().name("mkey-answer".to_owned()).spawn(move || {
+        let _ = work();
+        drop(place);
+    });
 }
 
 /// One of the places for connections, given back when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Option<Self> {
-        // Given back below if it was one too many.
+    fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        // Given back at once if it was one too many.
         let place = Self(Arc::clone(open));
-        (open.fetch_add(1, Ordering::Relaxed) < CONNECTIONS).then_some(place)
+        (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
 

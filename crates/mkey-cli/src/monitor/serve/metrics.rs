@@ -4,12 +4,14 @@
 use super::super::counter::Counter;
 use super::super::kernel::{Holder, Objects};
 use super::super::pinned::{Limit, Pinned};
-use super::super::ports::{Device, Port};
+use super::super::ports::{Device, Port, Region};
 use super::super::sample::{HugePages, Sample};
 use super::super::told::Told;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::HashSet;
 use std::fmt;
 
 /// The page.
@@ -35,6 +37,7 @@ struct Family {
     unit: Option<Unit>,
     counter: bool,
     figures: Vec<(Labels, u64)>,
+    known: HashSet<Labels>,
 }
 
 impl prometheus_client::collector::Collector for Collector {
@@ -64,7 +67,8 @@ impl prometheus_client::collector::Collector for Collector {
 
 impl Family {
     fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, unit: None, counter: false, figures: Vec::new() }
+        let (figures, known) = (Vec::new(), HashSet::new());
+        Self { name, help, unit: None, counter: false, figures, known }
     }
 
     fn bytes(name: &'static str, help: &'static str) -> Self {
@@ -77,7 +81,7 @@ impl Family {
 
     fn put(&mut self, labels: Labels, value: u64) {
         // Two of the same name and labels are against the rules: a driver may name two alike.
-        if !self.figures.iter().any(|(known, _)| *known == labels) {
+        if self.known.insert(labels.clone()) {
             self.figures.push((labels, value));
         }
     }
@@ -105,9 +109,7 @@ struct Figure {
 impl EncodeMetric for Figure {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         if self.counter {
-            let none: Option<
-                &prometheus_client::metrics::exemplar::Exemplar<Vec<(String, String)>, u64>,
-            > = None;
+            let none: Option<&Exemplar<Vec<(String, String)>, u64>> = None;
             encoder.encode_counter(&self.value, none)
         } else {
             encoder.encode_gauge(&(self.value as f64))
@@ -123,6 +125,12 @@ fn huge_pages(pools: &[HugePages]) -> [Family; 2] {
     let mut total = Family::gauge("mkey_huge_pages", "Huge pages in the pool of a NUMA node");
     let mut free = Family::gauge("mkey_huge_pages_free", "Huge pages not in use");
     for pool in pools {
+        if pool.nodes.is_empty() {
+            let all =
+                || vec![("page_bytes", pool.page_size.to_string()), ("node", "all".to_owned())];
+            total.put(all(), pool.total);
+            free.put(all(), pool.free);
+        }
         for node in &pool.nodes {
             let labels = || {
                 vec![("page_bytes", pool.page_size.to_string()), ("node", node.node.to_string())]
@@ -152,6 +160,14 @@ fn pinned(pinned: &Pinned) -> [Family; 4] {
     [bytes, locked, limit, hidden]
 }
 
+/// On-demand regions that are told of one by one, of each device.
+const REGIONS: usize = 1000;
+
+/// How much was counted for a region.
+fn activity(region: &Region) -> u64 {
+    region.counters.iter().filter_map(|one| one.value.value()).fold(0, |a, b| a.saturating_add(*b))
+}
+
 fn of_devices(sample: &Sample, devices: &[Device], unread: &mut Vec<&'static str>) -> Vec<Family> {
     let mut objects = Objected::new();
     let mut active = Family::gauge("mkey_port_active", "Whether a port is up");
@@ -161,6 +177,7 @@ fn of_devices(sample: &Sample, devices: &[Device], unread: &mut Vec<&'static str
         Family::counter("mkey_interface_events", "Pauses and losses of a port's network interface");
     let mut regions =
         Family::counter("mkey_region_events", "What a driver counts for an on-demand region");
+    let mut others = Family::gauge("mkey_regions_uncounted", "Regions that nothing is counted for");
     for device in devices {
         match &device.objects {
             Told::Is(all) => objects.put(sample, device, all),
@@ -168,7 +185,11 @@ fn of_devices(sample: &Sample, devices: &[Device], unread: &mut Vec<&'static str
         }
         match &device.regions {
             Told::Is(all) => {
-                for region in all {
+                others.put(vec![("device", device.name.clone())], all.others as u64);
+                // The most active: a series for each of very many would be too much for who asks.
+                let mut shown: Vec<&Region> = all.on_demand.iter().collect();
+                shown.sort_by_key(|region| std::cmp::Reverse(activity(region)));
+                for region in shown.into_iter().take(REGIONS) {
                     for one in &region.counters {
                         let labels = vec![
                             ("device", device.name.clone()),
@@ -190,7 +211,7 @@ fn of_devices(sample: &Sample, devices: &[Device], unread: &mut Vec<&'static str
         }
     }
     let Objected { in_use, limit, held } = objects;
-    vec![in_use, limit, held, active, port, gauges, interface, regions]
+    vec![in_use, limit, held, active, port, gauges, interface, regions, others]
 }
 
 fn of_port(
