@@ -51,7 +51,7 @@ fn name(text: &str) -> Result<[libc::c_char; libc::IFNAMSIZ], OsError> {
         return Err(OsError::new("ioctl(SIOCETHTOOL)", Errno::INVAL));
     }
     for (to, from) in name.iter_mut().zip(text.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     Ok(name)
 }

@@ -1,7 +1,7 @@
 //! What `mkey monitor --prometheus` serves, and whom.
 
 use crate::common::{mkey, run, skipped};
-use crate::fixture::{Fixture, healthy, odd, sick};
+use crate::fixture::{Fixture, crowded, healthy, odd, sick};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -132,6 +132,20 @@ fn a_parser_reads_healthy_and_odd_hosts_and_this_one() {
         let Some(figures) = parsed(test, &page) else { return };
         assert!(figures.contains(part), "{part:?} is not in\n{figures}");
     }
+}
+
+#[test]
+fn names_are_taken_as_they_are_and_very_many_regions_are_bounded() {
+    let test = "names_are_taken_as_they_are_and_very_many_regions_are_bounded";
+    let Some(figures) = parsed(test, &Server::start(&crowded()).page()) else { return };
+    let named = "gauge mkey_pinned_bytes pid=50,process=q\"uote\\ {a=\"b\"} # EOF 8192";
+    assert!(figures.lines().any(|line| line == named), "{figures}");
+    let faults = |line: &&str| line.contains("counter=page_faults,");
+    let told: Vec<&str> = figures.lines().filter(faults).collect();
+    assert_eq!(told.len(), 1000);
+    // Those with the most.
+    assert!(told.iter().any(|line| line.ends_with("mr=1499 1499")), "{told:?}");
+    assert!(!told.iter().any(|line| line.ends_with("mr=499 499")), "{told:?}");
 }
 
 #[test]

@@ -268,3 +268,24 @@ pub fn odd(second: bool) -> Fixture {
     }));
     fixture
 }
+
+/// A host with very many regions and processes, some of them named to be taken for something else.
+pub fn crowded() -> Fixture {
+    let fixture = Fixture::new("crowded");
+    fixture.process(50, b"q\"uote\\ {a=\"b\"} # EOF", 8, "8388608");
+    for pid in 1000..1300 {
+        fixture.process(pid, b"worker", u64::from(pid), "8388608");
+    }
+    fixture.port("mlx5_0", "mlx5_core", "ens1f0");
+    let regions = (0..1500).map(|number| {
+        json!({ "number": number, "owner": { "pid": 1000 }, "bytes": 4096, "counters": {
+            "page_faults": number, "page_invalidations": 0, "page_prefetch": 0,
+        } })
+    });
+    let objects =
+        json!([kind("mr", json!(1500), 16_777_216, json!([{ "pid": 1000, "count": 1500 }]))]);
+    fixture.answers(&json!({ "devices": { "mlx5_0": {
+        "objects": objects, "regions": regions.collect::<Vec<_>>(),
+    } } }));
+    fixture
+}

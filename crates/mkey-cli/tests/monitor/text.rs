@@ -1,7 +1,7 @@
 //! `mkey monitor --once` and `--json`, as a command.
 
 use crate::common::{mkey, run};
-use crate::fixture::{Fixture, healthy, odd, sick};
+use crate::fixture::{Fixture, crowded, healthy, odd, sick};
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
@@ -68,6 +68,17 @@ fn at_most_so_many_rows_and_one_device() {
     let (code, stdout, stderr) = once(&sick(false), &["--device", "mlx5_9"]);
     assert_eq!((code, stdout.as_str()), (2, ""));
     assert!(stderr.contains("bnxt_re0, irdma0, mlx5_0, rxe0"), "{stderr}");
+}
+
+#[test]
+fn a_crowded_host_stays_readable() {
+    let (code, stdout, _) = once(&crowded(), &["--lang", "en"]);
+    assert_eq!(code, 0);
+    assert!(
+        stdout.contains("  and 291 more") && stdout.contains("mlx5_0: and 1490 more"),
+        "{stdout}"
+    );
+    assert!(stdout.lines().count() < 60, "{stdout}");
 }
 
 #[test]
