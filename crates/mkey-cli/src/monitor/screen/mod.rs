@@ -1,7 +1,7 @@
 //! The dashboard. One thread looks, one waits for keys, one for signals; the main one draws what they
 //! send. Nothing runs between two of their messages.
 //!
-//! * [`state`]: what is shown, and what keys do. [`draw`]: how. [`terminal`]: its modes, put back
+//! * [`state`]: what is shown, and what keys do. [`draw`]: how. `terminal`: its modes, put back
 //!   however the run ends.
 
 pub mod draw;
