@@ -160,6 +160,37 @@ fn a_signal_ends_it_and_leaves_the_terminal_as_it_was() {
     }
 }
 
+/// Also where the signal that says so is ignored, as under nohup.
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let test = "a_terminal_that_goes_away_ends_it";
+    let fixture = healthy(false);
+    for (ignore, expected) in [("", "129"), ("trap '' HUP; ", "1")] {
+        let Some(mut terminal) = Terminal::open(test, &[]) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let (root, status) = (fixture.root().display(), folder.path().join("status"));
+        let (mkey, at) = (env!("CARGO_BIN_EXE_mkey"), status.display());
+        // Somebody who is not of the terminal waits for it.
+        let line = format!("{mkey} monitor --lang en --interval 200ms --root {root}");
+        let waiting = format!("{line}; echo \"$?.\" > {at}");
+        let script = folder.path().join("script");
+        std::fs::write(&script, format!("trap : HUP; {ignore}\n{waiting}\n")).unwrap();
+        terminal.run(&format!("bash {}", script.display()));
+        terminal.shows("┌ 1 Huge pages ");
+        terminal.ask(&["kill-server"]);
+        let patience = Instant::now() + Duration::from_secs(60);
+        loop {
+            let ended = std::fs::read_to_string(&status).unwrap_or_default();
+            if let Some(code) = ended.trim().strip_suffix('.') {
+                assert_eq!(code, expected);
+                break;
+            }
+            assert!(Instant::now() < patience, "it has not ended");
+            std::thread::yield_now();
+        }
+    }
+}
+
 #[test]
 fn it_stops_and_goes_on() {
     let test = "it_stops_and_goes_on";

@@ -10,10 +10,12 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
 use ratatui::layout::{Position, Rect};
 use signal_hook::consts::SIGTSTP;
 use std::io;
+use std::mem::ManuallyDrop;
 
 /// The terminal, in the dashboard's modes.
 pub(super) struct Screen {
-    terminal: DefaultTerminal,
+    /// Not dropped: its own end panics where the terminal is gone.
+    terminal: ManuallyDrop<DefaultTerminal>,
     /// Whether it is put back already.
     left: bool,
 }
@@ -22,7 +24,7 @@ impl Screen {
     /// Enters the modes. A panic leaves them before it is told.
     pub(super) fn enter() -> Result<Self, End> {
         let terminal = ratatui::try_init().map_err(|error| End::output("the terminal", &error))?;
-        Ok(Self { terminal, left: false })
+        Ok(Self { terminal: ManuallyDrop::new(terminal), left: false })
     }
 
     pub(super) fn draw(&mut self, state: &mut State) -> Result<(), End> {
@@ -39,8 +41,7 @@ impl Screen {
 
     /// Stops this process, as Ctrl-Z does elsewhere, until it is continued.
     pub(super) fn stop(&mut self) -> Result<(), End> {
-        self.terminal.show_cursor().map_err(failed)?;
-        ratatui::try_restore().map_err(failed)?;
+        self.restore().map_err(failed)?;
         signal_hook::low_level::emulate_default_handler(SIGTSTP).map_err(failed)?;
         enable_raw_mode().map_err(failed)?;
         execute!(io::stdout(), EnterAlternateScreen).map_err(failed)?;
@@ -50,14 +51,19 @@ impl Screen {
     /// Leaves the modes.
     pub(super) fn leave(mut self) -> Result<(), End> {
         self.left = true;
-        ratatui::try_restore().map_err(failed)
+        self.restore().map_err(failed)
+    }
+
+    fn restore(&mut self) -> io::Result<()> {
+        self.terminal.show_cursor().and(ratatui::try_restore())
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         if !self.left {
-            ratatui::restore();
+            // Where the terminal is gone, nothing is to be put back.
+            let _ = self.restore();
         }
     }
 }
