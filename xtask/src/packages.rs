@@ -82,9 +82,18 @@ pub const CRATES: &[Package] = &[
 /// What reads the captures that the tests write.
 pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
 
+/// What drives the dashboard, and what reads its OpenMetrics.
+pub const MONITOR: &[Package] = &[
+    package("tmux", "tmux"),
+    package(
+        "python3-prometheus-client",
+        "/usr/lib/python3/dist-packages/prometheus_client/__init__.py",
+    ),
+];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES];
+    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES, MONITOR];
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(

@@ -166,7 +166,7 @@ fn compatibility(workspace: &Workspace) -> Result<Report> {
 /// Cargo's own runner has no way to leave a target out and runs those, too.
 fn unit(workspace: &Workspace) -> Result<Report> {
     // Tests use them; where they cannot be had, those tests say so.
-    let groups = [packages::HEADERS, packages::PROGRAMS, packages::CAPTURES];
+    let groups = [packages::HEADERS, packages::PROGRAMS, packages::CAPTURES, packages::MONITOR];
     if let Err(error) = packages::get(&groups) {
         println!("{error:#}");
     }

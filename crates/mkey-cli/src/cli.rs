@@ -6,6 +6,7 @@ use crate::devices;
 use crate::exit::End;
 use crate::explain;
 use crate::model;
+use crate::monitor;
 use crate::run as programs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -27,6 +28,7 @@ use std::io::{self, Write};
   mkey run ib_write_bw                an RDMA program without RDMA hardware
   mkey explain ibv_reg_mr ENOMEM      what an error means, and what mends it
   mkey config switch --vendor eos     a lossless class for RoCE on a switch
+  mkey monitor                        counters, limits and pins as they go on
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -76,6 +78,12 @@ pub enum Command {
     /// No command is printed that no source vouches for; each says how sure that is. Nothing is
     /// changed.
     Config(Box<config::ConfigArgs>),
+    /// Watch huge pages, pins, RDMA objects, errors and congestion
+    ///
+    /// A dashboard in the terminal, or text, JSON, or OpenMetrics for Prometheus. What is worth a look
+    /// is marked, with the command that explains it. Nothing is changed, and no privilege is needed;
+    /// what may not be read says so.
+    Monitor(Box<monitor::MonitorArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -97,6 +105,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Run(args) => programs::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Monitor(args) => monitor::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
@@ -181,6 +190,7 @@ mod tests {
             "roce\\-dscp",
             "vendor_err",
             "hugepages",
+            "OpenMetrics",
         ] {
             assert!(page.contains(word), "{word} missing");
         }

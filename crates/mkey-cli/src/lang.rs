@@ -95,7 +95,8 @@ fn units(text: &str) -> Vec<&str> {
     units
 }
 
-fn columns(text: &str) -> usize {
+/// How many columns of a terminal a text takes.
+pub fn columns(text: &str) -> usize {
     text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
 }
 

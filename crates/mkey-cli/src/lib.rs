@@ -9,6 +9,7 @@
 //! * [`input`]: files that are read whole, up to a length.
 //! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
 //! * [`mod@explain`]: `mkey explain`, what an error means and what mends it. [`lang`]: in which language.
+//! * [`mod@monitor`]: `mkey monitor`, what registration and the network do as it goes on.
 //! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
 
@@ -24,6 +25,7 @@ pub mod html;
 pub mod input;
 pub mod lang;
 pub mod model;
+pub mod monitor;
 pub mod run;
 
 use clap::Parser;

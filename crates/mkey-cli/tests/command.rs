@@ -47,6 +47,7 @@ fn help_version_completions_and_manual_are_results() {
         (&["config", "switch", "--help"], "mkey config switch --vendor sonic --dscp-map"),
         (&["config", "check", "--help"], "mkey config check --host --switch running-config.txt"),
         (&["explain", "--help"], "dmesg | mkey explain"),
+        (&["monitor", "--help"], "mkey monitor --prometheus 127.0.0.1:9180"),
         (&["man"], ".TH"),
     ] {
         let (code, stdout, stderr) = run(&mut mkey(arguments));
@@ -63,6 +64,8 @@ fn a_closed_pipe_ends_quietly() {
         &["completions", "fish"],
         &["explain", "EINVAL"],
         &["config", "switch", "--vendor", "eos"],
+        &["monitor", "--once", "--interval", "100ms"],
+        &["monitor", "--json", "--interval", "100ms"],
         &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve"],
         &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve", "--json", "-"],
     ];

@@ -182,3 +182,56 @@ fn its_figures_are_labelled() {
     assert_eq!(code, 0);
     assert!(stdout.contains(LABEL) && !stdout.contains("mkey0"), "{stdout}");
 }
+
+/// What a process registers shows as its: objects by their owner, against the limits that rxe
+/// declares, and the memory that they pin.
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn the_monitor_sees_whose_objects_are_there_and_what_they_pin() {
+    let _alone = alone();
+    let device = mkey::Device::open("rxe0").unwrap();
+    let pd = mkey::Pd::new(&device).unwrap();
+    let regions: Vec<_> =
+        (0..3).map(|_| mkey::Mr::new(&pd, mkey::Region::new(64 << 10).unwrap()).unwrap()).collect();
+    let arguments = ["monitor", "--once", "--interval", "100ms", "--device", "rxe0"];
+    let (code, stdout, stderr) = run(mkey(&arguments).arg("--json"));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let rxe = &report["devices"][0];
+    assert_eq!((&rxe["name"], &rxe["ports"][0]["state"]), (&"rxe0".into(), &"ACTIVE".into()));
+    assert_eq!(rxe["ports"][0]["interface"], "dummy0");
+    let objects = rxe["objects"].as_array().unwrap();
+    let of = |kind: &str| objects.iter().find(|objects| objects["kind"] == kind).unwrap();
+    for (kind, least) in [("mr", 3), ("pd", 1)] {
+        let objects = of(kind);
+        assert!(objects["in_use"].as_u64().unwrap() >= least, "{objects}");
+        assert!(objects["limit"].as_u64().unwrap() > 1000, "{objects}");
+        let mut owners = objects["owners"].as_array().unwrap().iter();
+        // Not the thread that this test is.
+        let own = owners.find(|owner| owner["pid"] == std::process::id());
+        let own = own.unwrap_or_else(|| panic!("{objects}"));
+        assert!(own["count"].as_u64().unwrap() >= least, "{own}");
+    }
+    for kind in ["qp", "cq"] {
+        assert!(of(kind)["in_use"].is_u64() && of(kind)["limit"].as_u64().unwrap() > 100);
+    }
+    // The kernel counts no windows; how many there may be the device declares.
+    assert!(of("mw")["in_use"]["not_read"].is_string() && of("mw")["limit"].is_u64());
+    // rxe counts nothing for a region.
+    assert!(rxe["regions"]["others"].as_u64().unwrap() >= 3, "{}", rxe["regions"]);
+    assert_eq!(rxe["regions"]["on_demand"], serde_json::json!([]));
+    let counters = rxe["ports"][0]["counters"].as_array().unwrap();
+    let counter = |name: &str| counters.iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!(counter("out_of_seq_request")["class"], "sequence");
+    assert!(counter("sent_pkts")["value"].is_u64() && counter("sent_pkts")["per_second"].is_f64());
+    let processes = report["pinned"]["processes"].as_array().unwrap();
+    let own = processes.iter().find(|one| one["pid"] == std::process::id());
+    let own = own.unwrap_or_else(|| panic!("{processes:?}"));
+    assert!(own["pinned"].as_u64().unwrap() >= 3 * (64 << 10), "{own}");
+
+    let (code, stdout, stderr) = run(mkey(&arguments).args(["--lang", "en"]));
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("rxe0 ? MW: the kernel does not count them"), "{stdout}");
+    println!("{stdout}");
+    drop(regions);
+}

@@ -19,3 +19,33 @@ pub(crate) fn query(context: &Context) -> Result<ibv_device_attr_ex, i32> {
 pub(crate) fn limit(value: c_int) -> u32 {
     u32::try_from(value).unwrap_or(0)
 }
+
+/// The most objects that a device declares, as its driver says now. Some drivers take off what is in
+/// use (irdma's regions); others declare more than the firmware gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Protection domains.
+    pub pd: u32,
+    /// Completion queues.
+    pub cq: u32,
+    /// Queue pairs.
+    pub qp: u32,
+    /// Memory regions.
+    pub mr: u32,
+    /// Memory windows; 0 where there are none.
+    pub mw: u32,
+}
+
+impl Limits {
+    /// The limits that a device's attributes hold.
+    pub(crate) fn of(attr: &ibv_device_attr_ex) -> Self {
+        let attr = &attr.orig_attr;
+        Self {
+            pd: limit(attr.max_pd),
+            cq: limit(attr.max_cq),
+            qp: limit(attr.max_qp),
+            mr: limit(attr.max_mr),
+            mw: limit(attr.max_mw),
+        }
+    }
+}

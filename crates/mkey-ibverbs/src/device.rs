@@ -1,6 +1,6 @@
 //! The device: the control plane.
 
-use crate::attributes::{self, limit};
+use crate::attributes::{self, Limits, limit};
 use crate::capabilities::capabilities;
 use crate::context::{Context, Fork};
 use crate::data_plane::{IbvCq, IbvQp, IbvSrq};
@@ -91,6 +91,11 @@ impl IbvDevice {
     pub fn tried(&self) -> &Tried {
         let core = &self.core;
         &core.known.now(|| core.try_all(), |tried| core.judge(tried)).tried
+    }
+
+    /// The most objects that it declared when it was opened. Nothing is tried.
+    pub fn limits(&self) -> Limits {
+        Limits::of(&self.core.attr)
     }
 }
 

@@ -59,6 +59,7 @@ mod work_request;
 #[cfg(test)]
 mod fake;
 
+pub use attributes::Limits;
 pub use context::{Listed, list};
 pub use data_plane::{IbvCq, IbvQp, IbvSrq};
 pub use device::IbvDevice;

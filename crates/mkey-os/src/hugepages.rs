@@ -1,7 +1,7 @@
 //! The pools of hugetlb pages: what there is, and reserving more for a while.
 
 use crate::error::{Errno, OsError};
-use crate::limits::numa_nodes;
+use crate::limits::numa_nodes_below;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,20 +49,32 @@ impl Pool {
 
 /// All pools, largest page first; empty where the kernel has no hugetlb.
 pub fn pools() -> Vec<Pool> {
-    let Ok(entries) = fs::read_dir("/sys/kernel/mm/hugepages") else { return Vec::new() };
+    pools_below(Path::new("/"))
+}
+
+/// The same of another system, whose files are below `root`.
+pub fn pools_below(root: &Path) -> Vec<Pool> {
+    let Ok(entries) = fs::read_dir(root.join(POOLS)) else { return Vec::new() };
     let mut sizes: Vec<usize> =
         entries.flatten().filter_map(|entry| parse_folder(entry.file_name().to_str()?)).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
-    sizes.into_iter().filter_map(pool).collect()
+    sizes.into_iter().filter_map(|size| pool_below(root, size)).collect()
 }
 
 /// The pool of pages of `page_size` bytes; `None` if the kernel has none.
 pub fn pool(page_size: usize) -> Option<Pool> {
-    let folder = folder(Path::new("/sys/kernel/mm/hugepages"), page_size);
+    pool_below(Path::new("/"), page_size)
+}
+
+/// Where the kernel has a folder for each size, below its root.
+const POOLS: &str = "sys/kernel/mm/hugepages";
+
+fn pool_below(root: &Path, page_size: usize) -> Option<Pool> {
+    let folder = folder(&root.join(POOLS), page_size);
     let count = |name: &str| read_count(&folder.join(name));
-    let nodes = numa_nodes().into_iter().filter_map(|node| {
-        let node_folder = format!("/sys/devices/system/node/node{node}/hugepages");
-        let folder = self::folder(Path::new(&node_folder), page_size);
+    let nodes = numa_nodes_below(root).into_iter().filter_map(|node| {
+        let node_folder = format!("sys/devices/system/node/node{node}/hugepages");
+        let folder = self::folder(&root.join(node_folder), page_size);
         let count = |name: &str| read_count(&folder.join(name));
         Some(NodePool {
             node,
@@ -184,7 +196,7 @@ pub struct RestoreHandle {
 /// # Errors
 /// [`ReserveError`]; the pool is then as before.
 pub fn reserve(page_size: usize, more: u64) -> Result<Reservation, ReserveError> {
-    let path = folder(Path::new("/sys/kernel/mm/hugepages"), page_size).join("nr_hugepages");
+    let path = folder(&Path::new("/").join(POOLS), page_size).join("nr_hugepages");
     let seen = read_count(&path).ok_or_else(|| match unread(page_size) {
         Some((path, errno)) => ReserveError::Unread { path, errno },
         None => ReserveError::NoSuchSize { page_size },
@@ -312,6 +324,33 @@ mod tests {
         fs::create_dir(&path).unwrap();
         assert_eq!(unread_below(sys.path(), 2 << 20), Some((path, Errno::ISDIR)));
         assert_eq!(unread_below(sys.path(), 1 << 30), None);
+    }
+
+    #[test]
+    fn pools_of_another_system() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, value: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+        };
+        let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
+        for name in ["nr", "free", "resv", "surplus"] {
+            put(&format!("{pool}/{name}_hugepages"), if name == "nr" { "7\n" } else { "1\n" });
+        }
+        put("sys/devices/system/node/online", "1\n");
+        for name in ["nr", "free", "surplus"] {
+            let node = "sys/devices/system/node/node1/hugepages/hugepages-2048kB";
+            put(&format!("{node}/{name}_hugepages"), "3\n");
+        }
+        let nodes = vec![NodePool { node: 1, total: 3, free: 3, surplus: 3 }];
+        let (page_size, overcommit) = (2 << 20, 0);
+        let expected =
+            Pool { page_size, total: 7, free: 1, reserved: 1, surplus: 1, overcommit, nodes };
+        assert_eq!(pools_below(root.path()), [expected]);
+        // A pool that can not be read hides no other.
+        put("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "many\n");
+        assert_eq!(pools_below(root.path()).len(), 1);
     }
 
     #[test]

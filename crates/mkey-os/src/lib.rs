@@ -47,7 +47,9 @@
 //! them.
 //!
 //! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region; which
-//! driver a device is of.
+//! driver a device is of; what objects there are, and whose.
+//!
+//! **[`ethtool`], what a network interface counts**, pause frames among it.
 //!
 //! **[`rdma_cgroup`], limits on RDMA objects.** Whether a control group leaves no room for another.
 //!
@@ -85,6 +87,7 @@ pub mod confine;
 pub mod copy;
 pub mod count_fd;
 pub mod error;
+pub mod ethtool;
 pub mod events;
 pub mod file_mapping;
 pub mod fork;

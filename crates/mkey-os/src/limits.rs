@@ -5,6 +5,7 @@
 use crate::error::OsError;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
+use std::path::Path;
 
 /// [`RAISE_MEMLOCK`] as a literal, for texts put together at compile time.
 macro_rules! raise_memlock {
@@ -97,7 +98,12 @@ pub fn map_count() -> Result<u64, OsError> {
 
 /// The NUMA nodes that are online, ascending; `[0]` where the kernel has no NUMA.
 pub fn numa_nodes() -> Vec<u32> {
-    fs::read_to_string("/sys/devices/system/node/online")
+    numa_nodes_below(Path::new("/"))
+}
+
+/// The same of another system, whose files are below `root`.
+pub(crate) fn numa_nodes_below(root: &Path) -> Vec<u32> {
+    fs::read_to_string(root.join("sys/devices/system/node/online"))
         .ok()
         .and_then(|text| parse_ranges(text.trim()))
         .filter(|nodes| !nodes.is_empty())

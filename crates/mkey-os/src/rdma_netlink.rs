@@ -1,11 +1,12 @@
 //! What the kernel tells of RDMA objects by netlink (include/uapi/rdma/rdma_netlink.h): the
-//! counters of a memory region, as `rdma statistic show mr` prints them, and which driver a device
-//! is of.
+//! counters of a memory region, as `rdma statistic show mr` prints them, which driver a device is
+//! of, and in [`resources`] what objects there are and whose they are.
 //!
 //! Drivers differ in what they count. mlx5 counts the pages of on-demand regions; soft-RoCE counts
 //! nothing for a region.
 
 mod message;
+pub mod resources;
 
 use self::message::{Answer, Request, attributes, dump};
 use crate::error::{Errno, OsError};
@@ -110,7 +111,7 @@ fn device_index(socket: &mut Socket, device: &str) -> Result<u32, NetlinkError> 
     let mut found = None;
     socket.ask(&dump(message::GET), |answer| {
         let answer = attributes(answer);
-        if answer.text(message::DEV_NAME)? == Some(device) {
+        if answer.name(message::DEV_NAME)?.as_deref() == Some(device) {
             found = answer.u32(message::DEV_INDEX)?;
         }
         Ok(())
@@ -184,14 +185,38 @@ impl Socket {
         mut each: impl FnMut(&[u8]) -> Result<(), Unreadable>,
     ) -> Result<(), NetlinkError> {
         for _ in 0..TRIES {
-            self.sequence += 1;
-            net::send(&self.fd, &request.bytes(self.sequence), SendFlags::empty())
-                .map_err(|errno| OsError::new("send (netlink, RDMA)", errno))?;
-            if self.answers(&mut each)? == Whole::Yes {
+            if self.ask_once(request, &mut each)? == Whole::Yes {
                 return Ok(());
             }
         }
-        Err(OsError::new("a list of RDMA objects that does not come to rest", Errno::INTR).into())
+        Err(restless())
+    }
+
+    fn ask_once(
+        &mut self,
+        request: &Request,
+        each: &mut impl FnMut(&[u8]) -> Result<(), Unreadable>,
+    ) -> Result<Whole, NetlinkError> {
+        self.sequence += 1;
+        net::send(&self.fd, &request.bytes(self.sequence), SendFlags::empty())
+            .map_err(|errno| OsError::new("send (netlink, RDMA)", errno))?;
+        self.answers(each)
+    }
+
+    /// Asks the kernel for a list, begun anew where it changed meanwhile.
+    fn list<T>(
+        &mut self,
+        request: &Request,
+        each: impl Fn(&[u8], &mut Vec<T>) -> Result<(), Unreadable>,
+    ) -> Result<Vec<T>, NetlinkError> {
+        let mut list = Vec::new();
+        for _ in 0..TRIES {
+            list.clear();
+            if self.ask_once(request, &mut |answer| each(answer, &mut list))? == Whole::Yes {
+                return Ok(list);
+            }
+        }
+        Err(restless())
     }
 
     fn answers(
@@ -227,6 +252,10 @@ impl Socket {
     }
 }
 
+fn restless() -> NetlinkError {
+    OsError::new("a list of RDMA objects that does not come to rest", Errno::INTR).into()
+}
+
 /// Whether a list was whole, or changed while it was given.
 #[derive(PartialEq, Eq)]
 enum Whole {
@@ -249,7 +278,7 @@ mod tests {
     use super::*;
 
     /// An attribute with its padding.
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
         let mut bytes = u16::try_from(4 + value.len()).unwrap().to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(value);
@@ -257,7 +286,7 @@ mod tests {
         bytes
     }
 
-    fn table(kind: u16, entries: &[Vec<u8>]) -> Vec<u8> {
+    pub(super) fn table(kind: u16, entries: &[Vec<u8>]) -> Vec<u8> {
         attribute(kind | 0x8000, &entries.concat())
     }
 

@@ -100,11 +100,23 @@ fn by_name<'l>(library: &'l Library, text: &str) -> Option<&'l Entry> {
     if let Some(code) = code(text) {
         return library.entry(&format!("code/{code}"));
     }
+    let any_priority = any_priority(text);
     let same = |name: &String| {
         name.eq_ignore_ascii_case(text)
+            || any_priority.as_ref().is_some_and(|text| name.eq_ignore_ascii_case(text))
             || name.strip_prefix("IBV_EVENT_").is_some_and(|name| name.eq_ignore_ascii_case(text))
     };
     library.entries.iter().find(|entry| entry.names.iter().any(same))
+}
+
+/// The counter of a priority with N for its number, as the texts have it: `rx_prioN_pause` for
+/// `rx_prio3_pause`.
+fn any_priority(text: &str) -> Option<String> {
+    ["prio", "pri", "priority_"].iter().find_map(|word| {
+        let (before, rest) = text.split_once(word)?;
+        let rest = rest.strip_prefix(|c: char| ('0'..='7').contains(&c))?;
+        Some(format!("{before}{word}N{rest}"))
+    })
 }
 
 /// `MK0012` as 12.

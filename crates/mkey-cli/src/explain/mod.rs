@@ -36,6 +36,7 @@ use texts::Library;
   mkey explain \"Failed status 4: wr_id 0 syndrom 0x51\"
   mkey explain vendor 0x51                 vendor_err of mlx5
   mkey explain IBV_EVENT_QP_ACCESS_ERR     an asynchronous event
+  mkey explain out_of_sequence             a counter of a port, of its interface, of a region
   mkey explain key 0x2be                   what a key says, and what not
   mkey explain MK0008                      a code of mkey's own
   mkey explain ODP_SUPPORT                 a claim that is copied widely

@@ -226,6 +226,9 @@ pub fn title(entry: &Entry) -> String {
         }
         (Some("errno"), Some(verb), Some(errno)) => format!("ibv_{verb}: {errno}"),
         (Some("code"), Some(number), None) => format!("MK{number:0>4}"),
+        (Some("counter"), Some(about), None) => {
+            format!("counters of {}: {}", about.replace('-', " "), entry.names.join(", "))
+        }
         (Some("firmware"), Some(status), None) => format!("mlx5 firmware: {status}"),
         (Some("syndrome"), Some(value), None) => format!("mlx5 syndrome {value}"),
         _ => entry.id.clone(),

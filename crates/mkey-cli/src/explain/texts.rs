@@ -7,12 +7,13 @@ use crate::lang::Lang;
 use serde::Deserialize;
 
 /// The files.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("status.toml", include_str!("texts/status.toml")),
     ("event.toml", include_str!("texts/event.toml")),
     ("errno.toml", include_str!("texts/errno.toml")),
     ("vendor.toml", include_str!("texts/vendor.toml")),
     ("firmware.toml", include_str!("texts/firmware.toml")),
+    ("counter.toml", include_str!("texts/counter.toml")),
     ("code.toml", include_str!("texts/code.toml")),
     ("claim.toml", include_str!("texts/claim.toml")),
 ];

@@ -8,14 +8,31 @@ use super::Unreadable;
 
 // Commands (`enum rdma_nldev_command`) and attributes (`enum rdma_nldev_attr`).
 pub(super) const GET: u16 = 1;
+pub(super) const RES_GET: u16 = 9;
+pub(super) const RES_QP_GET: u16 = 10;
+pub(super) const RES_CQ_GET: u16 = 12;
 pub(super) const RES_MR_GET: u16 = 13;
+pub(super) const RES_PD_GET: u16 = 14;
 pub(super) const GET_CHARDEV: u16 = 15;
 pub(super) const STAT_GET: u16 = 17;
 pub(super) const DEV_INDEX: u16 = 1;
 pub(super) const DEV_NAME: u16 = 2;
+pub(super) const RES_SUMMARY: u16 = 15;
+pub(super) const RES_SUMMARY_ENTRY: u16 = 16;
+pub(super) const RES_SUMMARY_ENTRY_NAME: u16 = 17;
+pub(super) const RES_SUMMARY_ENTRY_CURR: u16 = 18;
+pub(super) const RES_QP: u16 = 19;
+pub(super) const RES_QP_ENTRY: u16 = 20;
+pub(super) const RES_PID: u16 = 28;
+pub(super) const RES_KERN_NAME: u16 = 29;
+pub(super) const RES_CQ: u16 = 35;
+pub(super) const RES_CQ_ENTRY: u16 = 36;
 pub(super) const RES_MR: u16 = 40;
 pub(super) const RES_MR_ENTRY: u16 = 41;
 pub(super) const RES_LKEY: u16 = 43;
+pub(super) const RES_MRLEN: u16 = 45;
+pub(super) const RES_PD: u16 = 46;
+pub(super) const RES_PD_ENTRY: u16 = 47;
 pub(super) const RES_MRN: u16 = 62;
 pub(super) const CHARDEV_TYPE: u16 = 69;
 pub(super) const UVERBS_DRIVER_ID: u16 = 73;
@@ -24,6 +41,7 @@ pub(super) const STAT_HWCOUNTERS: u16 = 80;
 pub(super) const STAT_HWCOUNTER_ENTRY: u16 = 81;
 pub(super) const STAT_HWCOUNTER_ENTRY_NAME: u16 = 82;
 pub(super) const STAT_HWCOUNTER_ENTRY_VALUE: u16 = 83;
+pub(super) const RES_SUMMARY_ENTRY_MAX: u16 = 118;
 
 /// Commands of devices and their objects (`RDMA_NL_NLDEV`), in the upper bits of a message's type.
 const NLDEV: u16 = 5 << 10;
@@ -185,6 +203,14 @@ impl<'a> Attributes<'a> {
         let Some(value) = self.get(kind)? else { return Ok(None) };
         let value = value.try_into().map_err(|_| Unreadable("a number that has not 8 bytes"))?;
         Ok(Some(u64::from_ne_bytes(value)))
+    }
+
+    /// A name, up to its zero; what is not UTF-8 in it is replaced, as one object that is called
+    /// oddly must not hide the others.
+    pub(super) fn name(self, kind: u16) -> Result<Option<String>, Unreadable> {
+        let Some(value) = self.get(kind)? else { return Ok(None) };
+        let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(Some(String::from_utf8_lossy(text).into_owned()))
     }
 
     /// A text, up to its zero.

@@ -1,0 +1,158 @@
+//! Who holds memory in place: bytes pinned (VmPin) and locked (VmLck) by process, against their limit.
+
+use super::files;
+use super::told::Told;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// Memory held in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pinned {
+    /// Processes that pin or lock some, the largest first.
+    pub processes: Vec<Process>,
+    /// Processes that could not be looked at.
+    pub unread: usize,
+}
+
+/// A process that pins or locks memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Bytes pinned, as registrations pin them.
+    pub pinned: u64,
+    /// Bytes locked by `mlock`.
+    pub locked: u64,
+    /// How much it may pin.
+    pub limit: Told<Limit>,
+}
+
+/// How much a process may pin, and how much lock: each counts by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// So many bytes (RLIMIT_MEMLOCK).
+    Bytes(u64),
+    /// As much as there is: RLIMIT_MEMLOCK is unlimited.
+    Unlimited,
+    /// As much as there is: CAP_IPC_LOCK, if it is that of the initial user namespace.
+    Privileged,
+}
+
+impl Process {
+    /// The part of its limit that is pinned or locked, whichever is more; `None` without a limit.
+    pub fn part(&self) -> Option<f64> {
+        match self.limit.value()? {
+            Limit::Bytes(0) => None,
+            Limit::Bytes(most) => Some(self.pinned.max(self.locked) as f64 / *most as f64),
+            Limit::Unlimited | Limit::Privileged => None,
+        }
+    }
+}
+
+/// Looks at every process below `root`.
+pub fn read(root: &Path) -> Told<Pinned> {
+    let folder = root.join("proc");
+    if let Err(error) = fs::read_dir(&folder) {
+        return Told::not(format!("{}: {error}", folder.display()));
+    }
+    let mut pinned = Pinned::default();
+    for pid in files::numbers(&folder) {
+        match process(&folder.join(pid.to_string()), pid) {
+            Ok(found) => pinned.processes.extend(found),
+            // It has ended meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.raw_os_error() == Some(ESRCH) => {}
+            Err(_) => pinned.unread += 1,
+        }
+    }
+    pinned.processes.sort_by_key(|one| (std::cmp::Reverse(one.pinned.max(one.locked)), one.pid));
+    Told::Is(pinned)
+}
+
+/// The name of a process; `None` if it is gone.
+pub fn name(root: &Path, pid: u32) -> Option<String> {
+    files::text(&root.join(format!("proc/{pid}/comm"))).ok()
+}
+
+/// A process that ends while its file is read.
+const ESRCH: i32 = 3;
+const CAP_IPC_LOCK: u32 = 14;
+
+/// A process, if it pins or locks any.
+fn process(folder: &Path, pid: u32) -> std::io::Result<Option<Process>> {
+    let status = files::bytes(&folder.join("status"))?;
+    let status = String::from_utf8_lossy(&status);
+    // Threads of the kernel have no memory of their own.
+    let kib = |name: &str| {
+        let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let (pinned, locked) = (kib("VmPin:").unwrap_or(0), kib("VmLck:").unwrap_or(0));
+    if pinned == 0 && locked == 0 {
+        return Ok(None);
+    }
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    let privileged = effective.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1);
+    let limit = if privileged {
+        Told::Is(Limit::Privileged)
+    } else {
+        match files::bytes(&folder.join("limits")) {
+            Ok(limits) => memlock(&String::from_utf8_lossy(&limits)),
+            Err(error) => Told::not(error),
+        }
+    };
+    let name = files::text(&folder.join("comm")).unwrap_or_else(|_| "?".to_owned());
+    Ok(Some(Process { pid, name, pinned, locked, limit }))
+}
+
+/// The soft limit in `/proc/PID/limits`.
+fn memlock(limits: &str) -> Told<Limit> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    match line.and_then(|line| line.split_whitespace().next()) {
+        Some("unlimited") => Told::Is(Limit::Unlimited),
+        Some(text) => match text.parse() {
+            Ok(bytes) => Told::Is(Limit::Bytes(bytes)),
+            Err(_) => Told::not(format!("{text:?} is no limit")),
+        },
+        None => Told::not("no line \"Max locked memory\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_as_the_kernel_prints_them() {
+        let line =
+            "Max locked memory         8388608              8388608              bytes     \n";
+        assert_eq!(memlock(line), Told::Is(Limit::Bytes(8 << 20)));
+        let line =
+            "Max locked memory         unlimited            unlimited            bytes     \n";
+        assert_eq!(memlock(line), Told::Is(Limit::Unlimited));
+        assert!(
+            memlock("").why_not().is_some() && memlock("Max locked memory x").why_not().is_some()
+        );
+    }
+
+    #[test]
+    fn the_larger_of_the_two_counts_against_the_limit() {
+        let mut process = Process {
+            pid: 1,
+            name: "x".to_owned(),
+            pinned: 10,
+            locked: 40,
+            limit: Told::Is(Limit::Bytes(80)),
+        };
+        assert_eq!(process.part(), Some(0.5));
+        for limit in [Limit::Unlimited, Limit::Privileged, Limit::Bytes(0)] {
+            process.limit = Told::Is(limit);
+            assert_eq!(process.part(), None);
+        }
+    }
+}
