@@ -6,6 +6,7 @@ use crate::devices;
 use crate::exit::End;
 use crate::explain;
 use crate::model;
+use crate::pcap;
 use crate::run as programs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -27,6 +28,7 @@ use std::io::{self, Write};
   mkey run ib_write_bw                an RDMA program without RDMA hardware
   mkey explain ibv_reg_mr ENOMEM      what an error means, and what mends it
   mkey config switch --vendor eos     a lossless class for RoCE on a switch
+  mkey pcap trace.pcap                what was on the wire, and what went wrong
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -76,6 +78,16 @@ pub enum Command {
     /// No command is printed that no source vouches for; each says how sure that is. Nothing is
     /// changed.
     Config(Box<config::ConfigArgs>),
+    /// Say what RDMA traffic a capture holds, and what went wrong in it
+    ///
+    /// Reads pcap and pcapng with Ethernet (VLANs too), Linux cooked or raw IP frames, IPv4 and IPv6, RoCEv2 and
+    /// RoCEv1. For each pair of queue pairs: messages, bytes, what was sent again, duplicates, gaps, negative
+    /// acknowledgements, congestion, remote keys with the memory that they were used for, wrong ICRCs, and how
+    /// long answers took; then a verdict in words. Memory stays the same however long the capture is.
+    ///
+    /// What went wrong in the traffic is a result, not a failure: the exit code is 0 if the file could be read
+    /// to its end. A file that is cut or damaged gives 1, after the summary of what was read until there.
+    Pcap(Box<pcap::PcapArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -97,6 +109,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Run(args) => programs::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Pcap(args) => pcap::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
