@@ -129,3 +129,50 @@ impl Ranges {
         self.joined = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn ranges_hold_what_was_added_and_no_more_unless_they_are_too_many(
+            added in prop::collection::vec((0..400u64, 0..12u64), 1..60),
+            from_the_end: bool,
+        ) {
+            let base = if from_the_end { u64::MAX - 420 } else { 0 };
+            let (mut ranges, mut set) = (Ranges::default(), BTreeSet::new());
+            for (first, more) in added {
+                let (first, last) = (base + first, base + first + more);
+                ranges.add(first, last);
+                set.extend(first..=last);
+                let shown: Vec<(u64, u64)> = ranges.iter().collect();
+                prop_assert!(shown.len() <= MOST_RANGES);
+                prop_assert!(shown.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "{:?}", shown);
+                let within = |at: &u64| shown.iter().any(|range| (range.0..=range.1).contains(at));
+                prop_assert!(set.iter().all(within));
+                let all: u64 = shown.iter().map(|range| range.1 - range.0 + 1).sum();
+                prop_assert!(all == set.len() as u64 || ranges.joined());
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_all_addresses_is_no_wrap() {
+        let mut ranges = Ranges::default();
+        ranges.add(u64::MAX - 1, u64::MAX);
+        ranges.add(0, 0);
+        ranges.add(u64::MAX, u64::MAX);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(0, 0), (u64::MAX - 1, u64::MAX)]);
+        let target = Target { rkey: 1, address: u64::MAX, length: u32::MAX };
+        let (mut keys, mut budget) = (Keys::default(), 1);
+        assert!(keys.used(&target, Use::Write, &mut budget));
+        assert!(!keys.invalidated(2, &mut budget), "no budget for another key");
+        assert!(keys.invalidated(1, &mut budget));
+        let (_, key) = keys.iter().next().unwrap();
+        assert_eq!((key.writes, key.invalidated), (1, 1));
+        assert_eq!(key.ranges.iter().collect::<Vec<_>>(), [(u64::MAX, u64::MAX)]);
+    }
+}

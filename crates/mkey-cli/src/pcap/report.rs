@@ -171,7 +171,8 @@ pub struct Direction {
     pub icrc: IcrcCount,
     /// Requests that have no answer in the capture; `None` where the answers were not seen at all.
     pub unanswered: Option<u64>,
-    /// From a request's last packet to the answer that covers it, in nanoseconds.
+    /// From a request's last packet, as it was seen first, to the acknowledgement that covers it or to the
+    /// first data of a READ, in nanoseconds.
     pub latency: Vec<Latency>,
     /// Remote keys that requests name.
     pub rkeys: Vec<Rkey>,
@@ -192,9 +193,9 @@ pub struct Numbers {
     /// Packets.
     pub packets: u64,
     /// Sent again.
-    pub sent_again: u64,
+    pub retransmissions: u64,
     /// Of these, those whose first sending is not in the capture.
-    pub sent_again_unseen: u64,
+    pub retransmissions_of_unseen: u64,
     /// The same packet again at once.
     pub duplicates: u64,
     /// Overtaken on the way.
@@ -398,8 +399,8 @@ fn direction(stream: &Stream, other: Option<&Stream>) -> Direction {
     ] = answers.naks;
     let from_qp = key.source_qp.or(other.map(|other| other.key.dest_qp)).map(|qp| qp.get());
     let latency = [
-        (Kind::Acknowledged, "SEND and RDMA WRITE, to the acknowledgement"),
-        (Kind::Read, "RDMA READ, to the first data"),
+        (Kind::Acknowledged, "SEND, RDMA WRITE"),
+        (Kind::Read, "RDMA READ"),
         (Kind::Atomic, "atomics"),
     ];
     Direction {
@@ -471,8 +472,8 @@ fn messages(counts: &[Count; 256]) -> Vec<Messages> {
 fn numbers(side: &Side) -> Numbers {
     Numbers {
         packets: side.packets,
-        sent_again: side.again + side.filled,
-        sent_again_unseen: side.filled,
+        retransmissions: side.again + side.filled,
+        retransmissions_of_unseen: side.filled,
         duplicates: side.duplicates,
         reordered: side.reordered,
         gaps: side.gaps,

@@ -124,6 +124,13 @@ impl Sequence {
         self.slack
     }
 
+    /// What follows is known by now: numbers that were left open belong to what was seen, up to this one.
+    pub fn settle(&mut self, next: Psn) {
+        if self.slack > 0 {
+            (self.next, self.slack) = (Some(next), 0);
+        }
+    }
+
     /// Gaps that were forgotten: what fills them counts as sent again.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
@@ -235,3 +242,6 @@ impl Sequence {
 fn elapsed(from: Option<u64>, to: Option<u64>) -> u64 {
     from.zip(to).map_or(0, |(from, to)| to.saturating_sub(from))
 }
+
+#[cfg(test)]
+mod tests;

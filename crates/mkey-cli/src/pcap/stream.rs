@@ -74,6 +74,8 @@ pub struct Stream {
     mtu: Option<u32>,
     /// The most payload that was seen.
     most_payload: u32,
+    /// The last READ, if the length of its answer in packets was not known: its number and its bytes.
+    unsettled: Option<(Psn, u32)>,
     /// The message in the making: its first number and what it is about.
     open: Option<(Psn, Option<Target>)>,
     /// More data of the same answer is to come.
@@ -191,6 +193,7 @@ impl Stream {
             keys: Keys::default(),
             mtu: None,
             most_payload: 0,
+            unsettled: None,
             open: None,
             data_open: false,
             extended: false,
@@ -233,11 +236,16 @@ impl Stream {
     /// A request. `mtu` is that of its answers, at least and at most.
     pub fn request(&mut self, seen: &Seen, operation: Operation, mtu: (u32, u32)) -> Place {
         self.learn_mtu(seen, operation);
+        let packets = |bytes: u32, mtu: u32| bytes.div_ceil(mtu.max(1)).max(1);
+        if let Some((psn, bytes)) = self.unsettled.filter(|_| mtu.0 == mtu.1) {
+            self.requests.sequence.settle(psn.plus(packets(bytes, mtu.1)));
+            self.unsettled = None;
+        }
         let (count, slack) = match (operation, seen.target) {
-            (Operation::ReadRequest, Some(target)) => {
-                let packets = |mtu: u32| target.length.div_ceil(mtu.max(1)).max(1);
-                (packets(mtu.1), packets(mtu.0).saturating_sub(packets(mtu.1)))
-            }
+            (Operation::ReadRequest, Some(Target { length, .. })) => (
+                packets(length, mtu.1),
+                packets(length, mtu.0).saturating_sub(packets(length, mtu.1)),
+            ),
             _ => (1, 0),
         };
         let oldest = self.waiting.oldest().or(self.open.map(|(first, _)| first));
@@ -263,6 +271,8 @@ impl Stream {
         }
         if matches!(place, Place::New | Place::Gap(_) | Place::Restart) {
             self.track(seen, operation, count);
+            let bytes = seen.target.filter(|_| slack > 0).map(|target| (seen.psn, target.length));
+            self.unsettled = bytes;
         }
         place
     }

@@ -26,7 +26,11 @@ pub fn text(report: &Report, top: usize) -> String {
         put(
             &mut out,
             "\n",
-            &format!("{left} more pairs: --top {} shows all, --json has them", report.pairs.len()),
+            &format!(
+                "{left} more {}: --top {} shows all, --json has them",
+                if left == 1 { "pair" } else { "pairs" },
+                report.pairs.len()
+            ),
         );
     }
     out.push('\n');
@@ -107,31 +111,30 @@ fn show_pair(out: &mut String, pair: &Pair) {
         ("from", Side::Left, None),
         ("packets", Side::Right, None),
         ("payload", Side::Right, None),
-        ("again", Side::Right, None),
-        ("dup", Side::Right, None),
-        ("late", Side::Right, None),
+        ("sent\nagain", Side::Right, None),
+        ("dupli-\ncates", Side::Right, None),
+        ("over-\ntaken", Side::Right, None),
         ("gaps", Side::Right, None),
-        ("never", Side::Right, None),
+        ("never\nseen", Side::Right, None),
         ("NAK", Side::Right, None),
         ("RNR", Side::Right, None),
         ("CE", Side::Right, None),
         ("CNP", Side::Right, None),
-        ("bad ICRC", Side::Right, None),
+        ("wrong\nICRC", Side::Right, None),
     ];
     let lines: Vec<Line> =
         pair.directions.iter().map(|direction| Line::Cells(row(direction))).collect();
     indent(out, &render(&columns, &lines));
     for direction in &pair.directions {
         let from = format!("  {}: ", direction.from);
-        let mut parts = Vec::new();
         let each = |Messages { name, count }: &Messages| format!("{count} {name}");
-        parts.extend(
-            (!direction.messages.is_empty())
-                .then(|| direction.messages.iter().map(each).collect::<Vec<_>>().join(", ")),
-        );
-        parts.extend(direction.latency.iter().map(latency));
-        if !parts.is_empty() {
-            put(out, &from, &parts.join("; "));
+        let messages: Vec<String> = direction.messages.iter().map(each).collect();
+        if !messages.is_empty() {
+            put(out, &from, &messages.join(", "));
+        }
+        let answered: Vec<String> = direction.latency.iter().map(latency).collect();
+        if !answered.is_empty() {
+            put(out, &from, &format!("answered in {}", answered.join("; ")));
         }
         rkeys(out, direction);
     }
@@ -145,7 +148,7 @@ fn row(direction: &Direction) -> Vec<String> {
         direction.from.to_string(),
         direction.packets.to_string(),
         size(direction.payload_bytes),
-        both(|n| n.sent_again).to_string(),
+        both(|n| n.retransmissions).to_string(),
         both(|n| n.duplicates).to_string(),
         both(|n| n.reordered).to_string(),
         both(|n| n.gaps).to_string(),
@@ -161,7 +164,7 @@ fn row(direction: &Direction) -> Vec<String> {
 fn latency(latency: &Latency) -> String {
     let Latency { of, count, p50, p99, max } = latency;
     let [p50, p99, max] = [p50, p99, max].map(|ns| time(*ns as f64));
-    format!("{of}: p50 {p50}, p99 {p99}, max {max} of {count}")
+    format!("{p50} / {p99} / {max} (p50 / p99 / max of {count} {of})")
 }
 
 fn rkeys(out: &mut String, direction: &Direction) {

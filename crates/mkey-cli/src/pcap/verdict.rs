@@ -67,7 +67,9 @@ fn well() -> Finding {
 }
 
 fn sent_again(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
-    let Numbers { packets, sent_again, sent_again_unseen: unseen, .. } = there.requests;
+    let Numbers { packets, gaps, .. } = there.requests;
+    let (sent_again, unseen) =
+        (there.requests.retransmissions, there.requests.retransmissions_of_unseen);
     if sent_again == 0 {
         return None;
     }
@@ -79,8 +81,10 @@ fn sent_again(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
     if sent_again > unseen {
         let naks = back.map(|back| (back.naks.psn_sequence_error, back.naks.receiver_not_ready));
         why.push(match naks {
+            Some((missed @ 1.., _)) if missed <= gaps => format!("{to} had missed them and asked for all from there on"),
             Some((missed @ 1.., _)) => {
-                format!("{to} said {} that packets were missing: loss on the way to {to}, behind where this was captured", times(missed))
+                let here = if gaps > 0 { format!(", and {gaps} gaps were seen here") } else { String::new() };
+                format!("{to} said {} that packets were missing{here}: loss on the way to {to}, behind where this was captured", times(missed))
             }
             Some((0, not_ready @ 1..)) => format!("{to} was not ready {}", times(not_ready)),
             Some(_) => format!("no answer had come in time: it, or the request, was lost, or {to} was slow"),
@@ -95,7 +99,8 @@ fn sent_again(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
 }
 
 fn data_again(there: &Direction) -> Option<Finding> {
-    let Numbers { packets, sent_again, sent_again_unseen: unseen, .. } = there.read_data;
+    let Numbers { packets, retransmissions: sent_again, retransmissions_of_unseen: unseen, .. } =
+        there.read_data;
     let (from, to) = (there.from, there.to);
     let lost = match unseen {
         0 => format!("lost on the way to {to}, behind where this was captured"),
@@ -267,7 +272,7 @@ pub fn whole(report: &Report) -> Vec<Finding> {
             report.pairs.iter().flat_map(|pair| &pair.directions).map(of).sum::<u64>()
         };
         let sums = [
-            (sum(|d| d.requests.sent_again + d.read_data.sent_again), "sent again"),
+            (sum(|d| d.requests.retransmissions + d.read_data.retransmissions), "sent again"),
             (sum(|d| d.requests.never_seen + d.read_data.never_seen), "missing"),
             (sum(|d| d.naks.psn_sequence_error), "NAKs of a wrong sequence"),
             (sum(|d| d.naks.receiver_not_ready), "times not ready"),
