@@ -194,6 +194,7 @@ mod tests {
             "roce\\-dscp",
             "vendor_err",
             "hugepages",
+            "no\\-icrc",
         ] {
             assert!(page.contains(word), "{word} missing");
         }

@@ -47,6 +47,7 @@ fn help_version_completions_and_manual_are_results() {
         (&["config", "switch", "--help"], "mkey config switch --vendor sonic --dscp-map"),
         (&["config", "check", "--help"], "mkey config check --host --switch running-config.txt"),
         (&["explain", "--help"], "dmesg | mkey explain"),
+        (&["pcap", "--help"], "zcat trace.pcap.gz | mkey pcap -"),
         (&["man"], ".TH"),
     ] {
         let (code, stdout, stderr) = run(&mut mkey(arguments));

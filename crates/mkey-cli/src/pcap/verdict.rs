@@ -18,6 +18,15 @@ fn trouble(code: &'static str, text: String) -> Finding {
     Finding { code, trouble: true, text }
 }
 
+/// What sender and receiver are called: by their addresses, and by their queue pairs where that is one.
+fn ends(there: &Direction) -> (String, String) {
+    if there.from != there.to {
+        return (there.from.to_string(), there.to.to_string());
+    }
+    let from = there.from_qp.map_or("?".to_owned(), |qp| format!("{qp:#x}"));
+    (format!("{} QP {from}", there.from), format!("{} QP {:#x}", there.to, there.to_qp))
+}
+
 /// Refused requests that are told one by one.
 const TOLD: usize = 3;
 
@@ -73,7 +82,7 @@ fn sent_again(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
     if sent_again == 0 {
         return None;
     }
-    let (from, to) = (there.from, there.to);
+    let (from, to) = ends(there);
     let mut why = Vec::new();
     if unseen > 0 {
         why.push(format!("{unseen} had been lost between {from} and where this was captured"));
@@ -101,7 +110,7 @@ fn sent_again(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
 fn data_again(there: &Direction) -> Option<Finding> {
     let Numbers { packets, retransmissions: sent_again, retransmissions_of_unseen: unseen, .. } =
         there.read_data;
-    let (from, to) = (there.from, there.to);
+    let (from, to) = ends(there);
     let lost = match unseen {
         0 => format!("lost on the way to {to}, behind where this was captured"),
         unseen => format!(
@@ -116,7 +125,7 @@ fn data_again(there: &Direction) -> Option<Finding> {
 
 fn holes(there: &Direction, transport: &str) -> Option<Finding> {
     let never = there.requests.never_seen + there.read_data.never_seen;
-    let from = there.from;
+    let (from, _) = ends(there);
     let text = match transport {
         "UC" => format!(
             "{never} packets from {from} were lost before they got here; an unreliable connection does not send again"
@@ -129,7 +138,7 @@ fn holes(there: &Direction, transport: &str) -> Option<Finding> {
 }
 
 fn refused(there: &Direction) -> Vec<Finding> {
-    let (naks, from) = (there.naks, there.from);
+    let (naks, (from, _)) = (there.naks, ends(there));
     let kinds = [
         ("remote-access-error", "remote access error", naks.remote_access_error, "10"),
         ("invalid-request", "invalid request", naks.invalid_request, "9"),
@@ -166,7 +175,7 @@ fn about(refusal: &Refusal) -> Option<String> {
 }
 
 fn not_ready(there: &Direction) -> Option<Finding> {
-    let (count, from) = (there.naks.receiver_not_ready, there.from);
+    let (count, (from, _)) = (there.naks.receiver_not_ready, ends(there));
     let text = format!(
         "{from} was not ready {}: no receive was posted when a message came; if the retries run out, see mkey explain 13",
         times(count)
@@ -176,7 +185,7 @@ fn not_ready(there: &Direction) -> Option<Finding> {
 
 fn congestion(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
     let (marked, all) = (there.congestion_experienced, there.packets);
-    let (from, to) = (there.from, there.to);
+    let (from, to) = ends(there);
     let notified = back.map_or(0, |back| back.cnps);
     let (code, text) = match (marked, notified) {
         (0, 0) => return None,
@@ -205,7 +214,7 @@ fn congestion(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
 }
 
 fn damaged(there: &Direction) -> Option<Finding> {
-    let (wrong, from) = (there.icrc.wrong, there.from);
+    let (wrong, (from, _)) = (there.icrc.wrong, ends(there));
     let text = format!(
         "{} from {from} with a wrong ICRC: damaged on the way; receivers drop such",
         counted(wrong, "packet")
@@ -217,7 +226,7 @@ fn twice(there: &Direction) -> Option<Finding> {
     let duplicates = there.requests.duplicates + there.read_data.duplicates;
     let packets = there.requests.packets + there.read_data.packets;
     let reordered = there.requests.reordered + there.read_data.reordered;
-    let from = there.from;
+    let (from, _) = ends(there);
     let mut what = Vec::new();
     if duplicates > 0 {
         let twice = format!("{duplicates} of {packets} packets from {from} came twice");
@@ -237,9 +246,9 @@ fn twice(there: &Direction) -> Option<Finding> {
 fn unanswered(there: &Direction) -> Option<Finding> {
     let count = there.unanswered.filter(|count| *count > 0)?;
     let text = format!(
-        "{} of {} has no answer by the end of the capture",
+        "{} of {} without an answer by the end of the capture",
         counted(count, "request"),
-        there.from
+        ends(there).0
     );
     Some(Finding { code: "unanswered", trouble: false, text })
 }

@@ -124,7 +124,7 @@ impl Model {
             let address = row.number("infiniband.reth.va").unwrap();
             bytes.extend(address..address + length.unwrap_or(8));
         }
-        if first && row.number("infiniband.ieth").is_some() {
+        if first && row.has("infiniband.ieth") {
             self.invalidated += 1;
         }
         first

@@ -46,6 +46,11 @@ impl Row {
         }
     }
 
+    /// Whether there is such a field.
+    pub fn has(&self, name: &str) -> bool {
+        !self.text(name).is_empty()
+    }
+
     /// One of two fields, by version of IP.
     pub fn either(&self, v4: &str, v6: &str) -> String {
         [v4, v6].map(|name| self.text(name)).concat()
