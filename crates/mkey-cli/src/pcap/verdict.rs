@@ -41,7 +41,7 @@ pub fn pair(directions: &[Direction], transport: &str) -> Vec<Finding> {
         findings.extend(holes(there, transport));
         findings.extend(refused(there));
         findings.extend(not_ready(there));
-        findings.extend(congestion(there, back));
+        findings.extend(congestion(there, back, transport));
         findings.extend(damaged(there));
         findings.extend(twice(there));
         findings.extend(unanswered(there));
@@ -183,7 +183,7 @@ fn not_ready(there: &Direction) -> Option<Finding> {
     (count > 0).then(|| trouble("receiver-not-ready", text))
 }
 
-fn congestion(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
+fn congestion(there: &Direction, back: Option<&Direction>, transport: &str) -> Option<Finding> {
     let (marked, all) = (there.congestion_experienced, there.packets);
     let (from, to) = ends(there);
     let notified = back.map_or(0, |back| back.cnps);
@@ -195,6 +195,11 @@ fn congestion(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
                 "{to} told {from} {} of congestion (CNP); no packet was marked yet where this was captured",
                 times(notified)
             ),
+        ),
+        // Which datagrams or unreliable connection a notification is about, it does not say.
+        (_, 0) if matches!(transport, "UD" | "UC") => (
+            "congestion",
+            format!("{marked} of {all} packets from {from} were marked by a congested switch"),
         ),
         (_, 0) => (
             "congestion-not-notified",

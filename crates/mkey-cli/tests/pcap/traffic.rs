@@ -203,6 +203,22 @@ fn congestion_that_is_told_and_that_is_not() {
 }
 
 #[test]
+fn marks_of_datagrams_are_told_without_a_claim_about_notifications() {
+    let deth = deth::Repr { qkey: 1, source_qp: Qpn::wrapping(A.1) };
+    let report = of(&[Sent::new(A, B, 9, Body::UdSend { deth, imm: None }).marked(), cnp(B, A)]);
+    let datagrams = report.pairs.iter().find(|pair| pair.transport == "UD").unwrap();
+    assert_eq!(codes(datagrams), ["congestion"]);
+}
+
+#[test]
+fn two_queue_pairs_of_one_address_are_told_apart() {
+    let (a, b) = ((A.0, 1), (A.0, 2));
+    let report = of(&[send(a, b, 1), answer(b, a, 1, Syndrome::from_byte(0x61))]);
+    let text = says(only(&report), "invalid-request");
+    assert!(text.starts_with("192.0.2.1 QP 0x2 refused 1 request by invalid request"), "{text}");
+}
+
+#[test]
 fn reads_take_as_many_numbers_as_their_answers_have_packets() {
     let target = reth(0x5, 0x1000, 5000);
     // The path MTU of 1024 is not known before the first answer.
