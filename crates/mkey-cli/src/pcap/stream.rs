@@ -270,21 +270,25 @@ impl Stream {
             self.first(seen);
         }
         if matches!(place, Place::New | Place::Gap(_) | Place::Restart) {
-            self.track(seen, operation, count);
+            self.track(seen, operation, count, false);
             let bytes = seen.target.filter(|_| slack > 0).map(|target| (seen.psn, target.length));
             self.unsettled = bytes;
+        } else if place.is_first() {
+            self.track(seen, operation, count, true);
         }
         place
     }
 
-    /// Follows messages from their first packet to their last.
-    fn track(&mut self, seen: &Seen, operation: Operation, count: u32) {
+    /// Follows messages from their first packet to their last. One that comes late is of another message
+    /// than the one in the making.
+    fn track(&mut self, seen: &Seen, operation: Operation, count: u32, late: bool) {
         let kind = match operation {
             Operation::ReadRequest => Kind::Read,
             Operation::CompareSwap | Operation::FetchAdd => Kind::Atomic,
             _ => Kind::Acknowledged,
         };
         match operation {
+            Operation::SendFirst | Operation::WriteFirst if late => {}
             Operation::SendFirst | Operation::WriteFirst => {
                 self.open = Some((seen.psn, seen.target))
             }
@@ -298,7 +302,7 @@ impl Stream {
                         | Operation::WriteLast
                         | Operation::WriteLastImm
                 );
-                let (first, target) = match self.open.take().filter(|_| ends) {
+                let (first, target) = match self.open.take_if(|_| !late).filter(|_| ends) {
                     Some((first, target)) => (first, target),
                     None => (seen.psn, seen.target),
                 };

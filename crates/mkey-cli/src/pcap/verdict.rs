@@ -91,9 +91,11 @@ fn sent_again(there: &Direction, back: Option<&Direction>) -> Option<Finding> {
         let naks = back.map(|back| (back.naks.psn_sequence_error, back.naks.receiver_not_ready));
         why.push(match naks {
             Some((missed @ 1.., _)) if missed <= gaps => format!("{to} had missed them and asked for all from there on"),
+            Some((missed @ 1.., _)) if gaps > 0 => {
+                format!("{to} said {} that packets were missing, of which {gaps} gaps were seen here, too", times(missed))
+            }
             Some((missed @ 1.., _)) => {
-                let here = if gaps > 0 { format!(", and {gaps} gaps were seen here") } else { String::new() };
-                format!("{to} said {} that packets were missing{here}: loss on the way to {to}, behind where this was captured", times(missed))
+                format!("{to} said {} that packets were missing: loss on the way to {to}, behind where this was captured", times(missed))
             }
             Some((0, not_ready @ 1..)) => format!("{to} was not ready {}", times(not_ready)),
             Some(_) => format!("no answer had come in time: it, or the request, was lost, or {to} was slow"),

@@ -63,7 +63,9 @@ impl Waiting {
             self.requests.pop_front();
             self.forgotten += 1;
         }
-        self.requests.push_back(request);
+        // One that came late is not the last.
+        let before = self.requests.iter().rposition(|other| other.last.is_before(request.first));
+        self.requests.insert(before.map_or(0, |before| before + 1), request);
     }
 
     /// The first number that waits.

@@ -102,7 +102,12 @@ fn a_clean_link_is_found_clean_and_paired() {
             assert_eq!(pairs.len(), 1, "{report}");
             assert_eq!(pairs[0]["transport"], transport);
             assert_eq!(pairs[0]["directions"].as_array().unwrap().len(), 2);
-            assert_eq!(codes(&pairs[0]["verdict"])[0], "well", "{report}");
+            // A side that gets no processor for long enough is sent to again; nothing else may be.
+            let again = sum(&report, "/requests/retransmissions") > 0;
+            let expected = if again { "sent-again" } else { "well" };
+            assert!(codes(&pairs[0]["verdict"]).iter().all(|code| *code == expected), "{report}");
+            assert_eq!(sum(&report, "/requests/gaps"), 0, "{report}");
+            assert_eq!(sum(&report, "/naks/psn_sequence_error"), 0, "{report}");
             assert_eq!(report["packets"]["icrc"]["right"], packets);
         }
     }

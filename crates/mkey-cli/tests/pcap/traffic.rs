@@ -112,6 +112,8 @@ fn a_loss_before_the_capture_and_one_behind_it() {
         "{text}"
     );
     assert!(text.contains("192.0.2.2 had missed them and asked for all from there on"), "{text}");
+    // Each message has a time, that which came late, too.
+    assert_eq!(from(pair, A).latency[0].count, 3);
 
     // Here the capture has all of it.
     let behind = of(&[
