@@ -1,8 +1,8 @@
 //! `mkey pcap`: what RDMA traffic a capture holds, and what went wrong in it.
 //!
-//! From the bytes up: [`file`] (records), [`mod@frame`] (what is around a packet), [`packet`] (what is looked
+//! From the bytes up: [`mod@file`] (records), [`mod@frame`] (what is around a packet), [`packet`] (what is looked
 //! at of it), [`stream`] (one direction of a queue pair) with its [`sequence`] numbers, [`waiting`]
-//! requests and remote [`keys`], [`flows`] (all directions, and which two belong together), [`analyse`]
+//! requests and remote [`keys`], [`flows`] (all directions, and which two belong together), [`mod@analyse`]
 //! (the whole capture). Then [`report`], its [`verdict`], and the [`text`].
 //!
 //! Memory does not grow with the capture: all that is kept has a bound, and a bound that was reached is
