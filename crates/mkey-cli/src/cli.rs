@@ -7,6 +7,7 @@ use crate::exit::End;
 use crate::explain;
 use crate::model;
 use crate::monitor;
+use crate::pcap;
 use crate::run as programs;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -29,6 +30,7 @@ use std::io::{self, Write};
   mkey explain ibv_reg_mr ENOMEM      what an error means, and what mends it
   mkey config switch --vendor eos     a lossless class for RoCE on a switch
   mkey monitor                        counters, limits and pins as they go on
+  mkey pcap trace.pcap                what was on the wire, and what went wrong
   mkey completions bash > ~/.local/share/bash-completion/completions/mkey
   mkey man > mkey.1"
 )]
@@ -84,6 +86,16 @@ pub enum Command {
     /// is marked, with the command that explains it. Nothing is changed, and no privilege is needed;
     /// what may not be read says so.
     Monitor(Box<monitor::MonitorArgs>),
+    /// Say what RDMA traffic a capture holds, and what went wrong in it
+    ///
+    /// Reads pcap and pcapng with Ethernet (VLANs too), Linux cooked or raw IP frames, IPv4 and IPv6, RoCEv2 and
+    /// RoCEv1. For each pair of queue pairs: messages, bytes, what was sent again, duplicates, gaps, negative
+    /// acknowledgements, congestion, remote keys with the memory that they were used for, wrong ICRCs, and how
+    /// long answers took; then a verdict in words. Memory stays the same however long the capture is.
+    ///
+    /// What went wrong in the traffic is a result, not a failure: the exit code is 0 if the file could be read
+    /// to its end. A file that is cut or damaged gives 1, after the summary of what was read until there.
+    Pcap(Box<pcap::PcapArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -106,6 +118,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Explain(args) => explain::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Monitor(args) => monitor::run(&args),
+        Command::Pcap(args) => pcap::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);
@@ -191,6 +204,7 @@ mod tests {
             "vendor_err",
             "hugepages",
             "OpenMetrics",
+            "no\\-icrc",
         ] {
             assert!(page.contains(word), "{word} missing");
         }

@@ -6,7 +6,8 @@
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
 //! * [`mod@run`]: `mkey run`, programs that know nothing of mkey on software RNICs.
-//! * [`input`]: files that are read whole, up to a length.
+//! * [`mod@pcap`]: `mkey pcap`, what RDMA traffic a capture holds.
+//! * [`input`]: files that are read.
 //! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
 //! * [`mod@explain`]: `mkey explain`, what an error means and what mends it. [`lang`]: in which language.
 //! * [`mod@monitor`]: `mkey monitor`, what registration and the network do as it goes on.
@@ -26,6 +27,7 @@ pub mod input;
 pub mod lang;
 pub mod model;
 pub mod monitor;
+pub mod pcap;
 pub mod run;
 
 use clap::Parser;

@@ -48,6 +48,7 @@ fn help_version_completions_and_manual_are_results() {
         (&["config", "check", "--help"], "mkey config check --host --switch running-config.txt"),
         (&["explain", "--help"], "dmesg | mkey explain"),
         (&["monitor", "--help"], "mkey monitor --prometheus 127.0.0.1:9180"),
+        (&["pcap", "--help"], "zcat trace.pcap.gz | mkey pcap -"),
         (&["man"], ".TH"),
     ] {
         let (code, stdout, stderr) = run(&mut mkey(arguments));

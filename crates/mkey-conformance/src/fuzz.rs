@@ -1,6 +1,8 @@
 //! What the fuzz targets run. The engine's: operations read from arbitrary bytes, its answers
-//! compared with the [`model`](crate::model)'s. The wire's: arbitrary bytes as packets.
+//! compared with the [`model`](crate::model)'s. The wire's: arbitrary bytes as packets,
+//! and as captures of them.
 
+mod capture;
 mod wire;
 
 use crate::model::{Mix, run};
@@ -11,6 +13,7 @@ pub type Target = fn(&[u8]);
 /// The targets and their names, which are those of their programs and corpora.
 pub const TARGETS: &[(&str, Target)] = &[
     ("access_check", fuzz_access_check),
+    ("pcap", fuzz_pcap),
     ("roce_frame", fuzz_roce_frame),
     ("roce_packet", fuzz_roce_packet),
     ("work_request", fuzz_work_request),
@@ -35,4 +38,9 @@ pub fn fuzz_roce_packet(data: &[u8]) {
 /// that begins with IP. Its packet, sealed anew, has the ICRC of its bytes.
 pub fn fuzz_roce_frame(data: &[u8]) {
     wire::frame(data);
+}
+
+/// A capture file, as `mkey pcap` reads it: what it makes of it is consistent in itself.
+pub fn fuzz_pcap(data: &[u8]) {
+    capture::file(data);
 }

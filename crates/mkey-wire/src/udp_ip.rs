@@ -98,6 +98,11 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// The headers as they were captured. What they say is not looked at.
+    pub const fn captured(ip: Ip<[u8; ipv4::LEN], [u8; ipv6::LEN]>, udp: [u8; udp::LEN]) -> Self {
+        Self { ip, udp }
+    }
+
     /// The header of IP.
     pub const fn ip(&self) -> &Ip<[u8; ipv4::LEN], [u8; ipv6::LEN]> {
         &self.ip

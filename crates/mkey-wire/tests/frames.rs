@@ -146,6 +146,14 @@ fn headers_say_at_most_what_their_length_fields_hold() {
 }
 
 #[test]
+fn captured_headers_are_those_that_were_written() {
+    for version in [4, 6] {
+        let headers = around(version).headers(100).expect("a datagram");
+        assert_eq!(udp_ip::Headers::captured(*headers.ip(), *headers.udp()), headers);
+    }
+}
+
+#[test]
 fn a_checksum_makes_the_sum_of_all_that_it_covers_all_ones() {
     for version in [4, 6] {
         let around = around(version);

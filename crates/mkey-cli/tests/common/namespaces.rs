@@ -14,11 +14,11 @@ const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 impl Namespaces {
-    /// Makes them.
+    /// Makes them, with frames of so many bytes.
     ///
     /// # Errors
     /// What `ip` says: it needs root.
-    pub fn new() -> Result<Self, String> {
+    pub fn new(mtu: u32) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let names = ["a", "b"].map(|side| format!("mkey-{}-{count}{side}", std::process::id()));
@@ -32,7 +32,7 @@ impl Namespaces {
             ip(&format!("-n {name} address add {v4}/24 dev eth0"))?;
             ip(&format!("-n {name} address add {v6}/64 dev eth0 nodad"))?;
             ip(&format!("-n {name} link set lo up"))?;
-            ip(&format!("-n {name} link set eth0 up"))?;
+            ip(&format!("-n {name} link set eth0 mtu {mtu} up"))?;
         }
         Ok(both)
     }

@@ -7,6 +7,9 @@ use crate::{common, has, mkey_run, page};
 use std::process::Command;
 use std::time::Instant;
 
+/// Bytes of a frame that holds a packet of 4096 bytes, which one of the programs asks for.
+const JUMBO: u32 = 9000;
+
 /// Each run of each program; the page has a table of them.
 fn all_work(
     test: &str,
@@ -55,7 +58,7 @@ fn by_udp(test: &str, section: &str, programs: &'static [Program]) {
     if !all_are_here(test, programs) || !has(test, "ip") {
         return;
     }
-    let both = match Namespaces::new() {
+    let both = match Namespaces::new(JUMBO) {
         Ok(both) => both,
         Err(why) => return common::skipped(test, &format!("no network namespaces: {why}")),
     };

@@ -20,6 +20,8 @@ mod process;
 use namespaces::Namespaces;
 use pair::Pair;
 
+/// Of the frames, in bytes.
+const MTU: u32 = 1500;
 /// What is passed with all programs of perftest: they say much about the processor's frequency.
 const PERFTEST: &[&str] = &["-F", "-x", "0"];
 /// What befalls packets of the programs that mend it.
@@ -32,7 +34,7 @@ fn namespaces(test: &str, programs: &[&str]) -> Option<Namespaces> {
             return None;
         }
     }
-    match Namespaces::new() {
+    match Namespaces::new(MTU) {
         Ok(both) => Some(both),
         Err(why) => {
             common::skipped(test, &format!("no network namespaces: {why}"));

@@ -1,0 +1,127 @@
+//! The command: its outputs and exit codes.
+
+use crate::common::{mkey, run};
+use crate::trace::{A, B, LITTLE, ack, pcap, send};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+fn file() -> Vec<u8> {
+    let packets = [send(A, B, 1), ack(B, A, 1), send(A, B, 1), send(A, B, 2)];
+    let frames: Vec<_> =
+        (1..).zip(&packets).map(|(n, sent)| (n * 1_000_000, sent.ethernet())).collect();
+    pcap(LITTLE, true, 1, &frames)
+}
+
+fn written(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join("trace.pcap");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn trouble_in_the_traffic_is_a_result_and_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(&folder, &file());
+    let (code, stdout, stderr) = run(&mut mkey(&["pcap", path.to_str().unwrap()]));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("1 of 3 request packets from 192.0.2.1 were sent again"), "{stdout}");
+    assert!(stdout.contains("RC 192.0.2.1 QP 0x11 <-> 192.0.2.2 QP 0x22"), "{stdout}");
+    assert!(!stdout.contains('\u{1b}'), "colour without a terminal");
+    assert!(stdout.lines().all(|line| line.len() <= 120), "{stdout}");
+}
+
+#[test]
+fn standard_input_is_read_as_a_file_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(&folder, &file());
+    let (_, of_file, _) = run(&mut mkey(&["pcap", path.to_str().unwrap()]));
+    let mut child =
+        mkey(&["pcap", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    for piece in file().chunks(11) {
+        stdin.write_all(piece).unwrap();
+    }
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.replace("standard input", path.to_str().unwrap()), of_file);
+}
+
+#[test]
+fn a_file_that_is_cut_is_1_after_the_summary_of_what_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = file();
+    let path = written(&folder, &whole[..whole.len() - 1]);
+    let name = path.to_str().unwrap();
+    let (code, stdout, stderr) = run(&mut mkey(&["pcap", name]));
+    assert_eq!(code, 1);
+    assert!(stdout.contains("3 frames"), "{stdout}");
+    let at = whole.len() - (14 + 20 + 8 + 12 + 64 + 4) - 16;
+    assert!(stderr.contains(&format!("{name}: at byte {at}: the file is cut: ")), "{stderr}");
+    // JSON, too.
+    let (code, stdout, stderr) = run(&mut mkey(&["pcap", name, "--json", "-"]));
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, report["damage"]["offset"].as_u64()), (1, Some(at as u64)));
+    assert!(stderr.contains("at byte"), "{stderr}");
+}
+
+#[test]
+fn what_is_no_capture_or_is_not_there_is_1_and_wrong_words_are_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(&folder, b"no capture at all, but long enough");
+    for (arguments, code, word) in [
+        (&["pcap", path.to_str().unwrap()][..], 1, "neither pcap nor pcapng"),
+        (&["pcap", "/nonexistent/x.pcap"], 1, "/nonexistent/x.pcap"),
+        (&["pcap", folder.path().to_str().unwrap()], 1, "at byte 0"),
+        (&["pcap"], 2, "FILE"),
+        (&["pcap", "-", "--port", "70000"], 2, "70000"),
+    ] {
+        let (seen, stdout, stderr) = run(&mut mkey(arguments));
+        assert_eq!((seen, stdout.as_str()), (code, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(word), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn another_port_and_icrcs_that_are_not_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = file();
+    let path = written(&folder, &bytes);
+    let (code, stdout, _) = run(&mut mkey(&["pcap", path.to_str().unwrap(), "--port", "4792"]));
+    assert_eq!(code, 0);
+    assert!(stdout.contains("0 RoCE packets") && stdout.contains("4 others"), "{stdout}");
+    // The last byte is of the last packet's ICRC.
+    *bytes.last_mut().unwrap() ^= 1;
+    let path = written(&folder, &bytes);
+    let (_, stdout, _) = run(&mut mkey(&["pcap", path.to_str().unwrap()]));
+    assert!(stdout.contains("ICRC: 3 right, 1 wrong, 0 not checkable"), "{stdout}");
+    let (_, stdout, _) = run(&mut mkey(&["pcap", path.to_str().unwrap(), "--no-icrc"]));
+    assert!(stdout.contains("ICRC: 0 right, 0 wrong, 4 not checkable"), "{stdout}");
+}
+
+#[test]
+fn as_many_pairs_as_are_asked_for_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames: Vec<_> = (1..5).map(|n| (n, send(A, (B.0, n as u32), 1).ethernet())).collect();
+    let path = written(&folder, &pcap(LITTLE, true, 1, &frames));
+    let (code, stdout, _) = run(&mut mkey(&["pcap", path.to_str().unwrap(), "--top", "3"]));
+    assert_eq!(code, 0);
+    assert_eq!(stdout.matches("RC 192.0.2.1 QP ? -> 192.0.2.2 QP").count(), 3, "{stdout}");
+    assert!(stdout.contains("1 more pair"), "{stdout}");
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(&folder, &file());
+    for more in [&[][..], &["--json", "-"]] {
+        let arguments = [&["pcap", path.to_str().unwrap()], more].concat();
+        let mut child =
+            mkey(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
