@@ -8,8 +8,9 @@ use super::{After, Connection, Qp};
 use crate::core::find_qp;
 use crate::link::{Path, Port};
 use crate::memory::{self, Atomic, Cursor, Failed, Party, Site, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Part, Request, Words};
+use crate::message::{Answer, Ask, Datagram, Nak, Part, Request, Words};
 use crate::payload::Bytes;
+use crate::protocol::refusal_status;
 use crate::sync::lock;
 use mkey_core::device::{MwKind, RefusedBy};
 use mkey_core::engine::{Access, Change, Executor, Progress};
@@ -295,11 +296,7 @@ impl Qp {
     /// The peer refused.
     #[cold]
     fn refused(&self, peer: &Qp, wr: &SendWr<'_>, length: u64, nak: &Nak) -> Outcome {
-        let status = match nak.code {
-            NakCode::InvalidRequest => WcStatus::RemInvReqErr,
-            NakCode::RemoteAccess => WcStatus::RemAccessErr,
-            NakCode::RemoteOperation => WcStatus::RemOpErr,
-        };
+        let status = refusal_status(nak.code);
         let vendor_err = match nak.why {
             Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
                 let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };

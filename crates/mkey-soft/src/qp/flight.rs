@@ -109,7 +109,7 @@ impl Flight {
     }
 }
 
-fn patience(attr: &QpAttr) -> Patience {
+pub(super) fn patience(attr: &QpAttr) -> Patience {
     Patience {
         answers: attr.retry_cnt,
         receivers: attr.rnr_retry,
