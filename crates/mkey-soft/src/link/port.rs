@@ -11,7 +11,6 @@ use crate::qp::{After, Qp, Todo};
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_core::engine::Executor;
-use mkey_wire::body::Body;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -273,14 +272,6 @@ impl Touched {
             capture::show(capture, inbound);
         }
         let mut after = After::default();
-        if matches!(inbound.repr.body, Body::RcRequest(_))
-            && let Some((_, known)) = self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &qp))
-        {
-            // The peer has answered before it asked: so the program sees the end of what it sent before
-            // what comes in return.
-            let answered = known.take_sends();
-            qp.go_on(executor, answered, &mut after);
-        }
         let todo = qp.arrive(executor, inbound, &mut after);
         after.run();
         self.add(Some(qp), todo);

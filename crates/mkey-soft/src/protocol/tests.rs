@@ -437,6 +437,48 @@ fn r_ord_01_reads_are_limited_and_fences_wait() {
     assert_eq!(sent(&mut requester), [3]);
 }
 
+/// As one lost response has all that follow it sent once more, READs are asked for as far as their
+/// responses fit the window; a longer one is under way alone.
+#[test]
+fn reads_are_asked_for_as_far_as_their_answers_fit_the_window() {
+    let patience = Patience { answers: 1, receivers: 1, timeout: Some(TIMEOUT) };
+    let transport = Transport { window: 4, ..transport(256, 0) };
+    let mut requester = Requester::new(transport, patience, 16);
+    for packets in [1, 3, 1, 5, 1] {
+        requester.push(Message { kind: Kind::Read, length: 256 * packets, fence: false });
+    }
+    let sent = |requester: &mut Requester| {
+        let mut all = VecDeque::new();
+        while let Next::Packet(out) = requester.next(Duration::ZERO, false) {
+            requester.sent(Duration::ZERO);
+            all.push_back(out.message);
+        }
+        all
+    };
+    let mut landed = 0;
+    let mut land = |requester: &mut Requester, count: u32| {
+        for at in landed..landed + count {
+            let response = Response::Read(ReadResponse::Middle);
+            let heard = requester.hear(psn(at), &response, 256, Duration::ZERO);
+            assert!(matches!(heard, Heard::Land { .. }), "{at}");
+        }
+        landed += count;
+    };
+    assert_eq!(sent(&mut requester), [0, 1]);
+    land(&mut requester, 1);
+    assert_eq!(sent(&mut requester), [2]);
+    land(&mut requester, 3);
+    assert_eq!(sent(&mut requester), [], "one is awaited, and five are too many");
+    land(&mut requester, 1);
+    assert_eq!(sent(&mut requester), [3]);
+    land(&mut requester, 4);
+    assert_eq!(sent(&mut requester), [4]);
+    land(&mut requester, 2);
+    for _ in 0..5 {
+        assert_eq!(requester.take_ended(), Some(Ok(())));
+    }
+}
+
 /// An answer that comes when its request is about to be sent again saves that, and no more.
 #[test]
 fn r_inv_11_local_work_is_not_passed_over() {

@@ -37,11 +37,6 @@ impl Todo {
     const REPLY: Self = Self { replies: true, sends: false };
     pub(super) const SEND: Self = Self { replies: false, sends: true };
 
-    /// Takes out what there is to do for the send queue.
-    pub(crate) fn take_sends(&mut self) -> Self {
-        Self { replies: false, sends: std::mem::take(&mut self.sends) }
-    }
-
     /// Both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { replies: self.replies || other.replies, sends: self.sends || other.sends }
@@ -117,10 +112,10 @@ impl Qp {
                 self.hear_request(executor, inbound, request, Some(srq.get()), after)
             }
             (Body::RcResponse(response), QpKind::Rc) if self.xrc.is_none() => {
-                self.hear_response(executor, inbound, response)
+                self.hear_response(executor, inbound, response, after)
             }
             (Body::XrcResponse(response), QpKind::Rc) if sends == Some(true) => {
-                self.hear_response(executor, inbound, response)
+                self.hear_response(executor, inbound, response, after)
             }
             (&Body::UdSend { deth, imm }, QpKind::Ud) => {
                 self.hear_datagram(executor, inbound, deth.source_qp, deth.qkey, imm, after);
