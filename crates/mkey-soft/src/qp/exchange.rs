@@ -407,16 +407,6 @@ impl Qp {
             true => None,
             false => find_qp(ah.gid, qp_num),
         };
-        let Some(peer) = peer else {
-            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num, false));
-            return match path {
-                Some(path) => self.ship(executor, wr, source, length, imm, &datagram, qp_num, path),
-                None => Outcome::Done(0),
-            };
-        };
-        if peer.kind != QpKind::Ud {
-            return Outcome::Done(0);
-        }
         let mut request = Request {
             ask: Ask::Send { imm, invalidate: None },
             length,
@@ -425,6 +415,16 @@ impl Qp {
             solicited: wr.flags.contains(SendFlags::SOLICITED),
             datagram: Some(datagram),
         };
+        let Some(peer) = peer else {
+            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num, false));
+            return match path {
+                Some(path) => self.ship(executor, wr, request, qp_num, path),
+                None => Outcome::Done(0),
+            };
+        };
+        if peer.kind != QpKind::Ud {
+            return Outcome::Done(0);
+        }
         let connection = peer.gate.connection(peer.gate.view().epoch());
         match peer.handle_request(executor, connection, &mut request, after) {
             Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),
