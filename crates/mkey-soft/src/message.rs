@@ -6,6 +6,7 @@ use mkey_core::device::{Gid, RefusedBy};
 use mkey_core::key::Key;
 use mkey_core::refusal::Refusal;
 use mkey_core::work::RemoteAddr;
+use mkey_wire::syndrome::NakCode;
 use std::fmt;
 
 /// A SEND or WRITE on the way from a requester to a responder, or a part of one.
@@ -91,14 +92,6 @@ impl Nak {
     pub(crate) fn bare(code: NakCode) -> Self {
         Self { code, why: None, number: 0 }
     }
-}
-
-/// Its code (the low bits of 0x61 to 0x63).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NakCode {
-    InvalidRequest = 1,
-    RemoteAccess = 2,
-    RemoteOperation = 3,
 }
 
 /// A request in words, for the log of refusals.

@@ -45,6 +45,11 @@ pub enum Link {
     SharedMemory,
     /// By RoCEv2 over UDP, from the port's address. That must be one of this host, and its UDP port
     /// 4791 free, or of processes of the same user.
+    ///
+    /// Nobody signs these packets: a queue pair takes what has the address of its peer, its own number,
+    /// and a sequence number that fits, and a host on the way, or one that may send from any address,
+    /// can make such packets. The UDP port that a packet comes from is not looked at, as devices
+    /// choose it for the sake of routing and may change it.
     Udp,
     /// By a network in memory, which also carries all that queue pairs of this process say to each
     /// other: for tests.

@@ -17,6 +17,8 @@ mod sequence;
 mod tests;
 
 pub(crate) use replies::{Piece, Reply};
-pub(crate) use requester::{Ending, Heard, Kind, Message, Next, Outgoing, Requester, Transport};
+pub(crate) use requester::{
+    Ending, Heard, Kind, Message, Next, Outgoing, Requester, Transport, refusal_status,
+};
 pub(crate) use responder::{Admit, Answered, Responder};
-pub(crate) use retry::Patience;
+pub(crate) use retry::{Patience, Tries};

@@ -100,6 +100,17 @@ impl Ending {
     }
 }
 
+/// How a request ends that was refused so.
+pub(crate) fn refusal_status(code: NakCode) -> WcStatus {
+    match code {
+        NakCode::InvalidRequest => WcStatus::RemInvReqErr,
+        NakCode::RemoteAccess => WcStatus::RemAccessErr,
+        NakCode::RemoteOperational => WcStatus::RemOpErr,
+        // Not said of such a request, but of its number.
+        NakCode::PsnSequence | NakCode::InvalidRdRequest => WcStatus::BadRespErr,
+    }
+}
+
 /// One direction of a connection, as its requester sees it.
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -398,12 +409,8 @@ impl Requester {
         let status = match syndrome {
             Syndrome::RnrNak(timer) => return self.not_ready(timer, now),
             Syndrome::Nak(NakCode::PsnSequence) => return self.lost(now),
-            Syndrome::Nak(NakCode::InvalidRequest) => WcStatus::RemInvReqErr,
-            Syndrome::Nak(NakCode::RemoteAccess) => WcStatus::RemAccessErr,
-            Syndrome::Nak(NakCode::RemoteOperational) => WcStatus::RemOpErr,
-            Syndrome::Nak(NakCode::InvalidRdRequest) | Syndrome::Reserved(_) => {
-                WcStatus::BadRespErr
-            }
+            Syndrome::Nak(code) => refusal_status(code),
+            Syndrome::Reserved(_) => WcStatus::BadRespErr,
             Syndrome::Ack(_) => return,
         };
         if let Some(message) = self.find(sequence) {

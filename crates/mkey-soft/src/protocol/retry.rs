@@ -15,28 +15,28 @@ pub(crate) struct Patience {
 
 /// What is left of it since something was last acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tries {
+pub(crate) struct Tries {
     answers: u8,
     receivers: u8,
 }
 
 /// No try is left.
 #[derive(Debug)]
-pub(super) struct Exhausted;
+pub(crate) struct Exhausted;
 
 impl Tries {
-    pub(super) fn all(patience: &Patience) -> Self {
+    pub(crate) fn all(patience: &Patience) -> Self {
         Self { answers: patience.answers, receivers: patience.receivers }
     }
 
     /// No answer, or not the right one.
-    pub(super) fn answer(&mut self) -> Result<(), Exhausted> {
+    pub(crate) fn answer(&mut self) -> Result<(), Exhausted> {
         self.answers = self.answers.checked_sub(1).ok_or(Exhausted)?;
         Ok(())
     }
 
     /// The responder had no receive. It has answered, so what it did not answer before is forgiven.
-    pub(super) fn receiver(&mut self, patience: &Patience) -> Result<(), Exhausted> {
+    pub(crate) fn receiver(&mut self, patience: &Patience) -> Result<(), Exhausted> {
         self.answers = patience.answers;
         if patience.receivers != 7 {
             self.receivers = self.receivers.checked_sub(1).ok_or(Exhausted)?;

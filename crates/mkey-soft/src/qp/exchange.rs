@@ -8,8 +8,9 @@ use super::{After, Connection, Qp};
 use crate::core::find_qp;
 use crate::link::{Path, Port};
 use crate::memory::{self, Atomic, Cursor, Failed, Party, Site, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Part, Request, Words};
+use crate::message::{Answer, Ask, Datagram, Nak, Part, Request, Words};
 use crate::payload::Bytes;
+use crate::protocol::refusal_status;
 use crate::sync::lock;
 use mkey_core::device::{MwKind, RefusedBy};
 use mkey_core::engine::{Access, Change, Executor, Progress};
@@ -295,11 +296,7 @@ impl Qp {
     /// The peer refused.
     #[cold]
     fn refused(&self, peer: &Qp, wr: &SendWr<'_>, length: u64, nak: &Nak) -> Outcome {
-        let status = match nak.code {
-            NakCode::InvalidRequest => WcStatus::RemInvReqErr,
-            NakCode::RemoteAccess => WcStatus::RemAccessErr,
-            NakCode::RemoteOperation => WcStatus::RemOpErr,
-        };
+        let status = refusal_status(nak.code);
         let vendor_err = match nak.why {
             Some(why) if !Arc::ptr_eq(&self.core, &peer.core) => {
                 let words = Words { what: post::name(&wr.op), length, remote: remote(&wr.op) };
@@ -410,16 +407,6 @@ impl Qp {
             true => None,
             false => find_qp(ah.gid, qp_num),
         };
-        let Some(peer) = peer else {
-            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num, false));
-            return match path {
-                Some(path) => self.ship(executor, wr, source, length, imm, &datagram, qp_num, path),
-                None => Outcome::Done(0),
-            };
-        };
-        if peer.kind != QpKind::Ud {
-            return Outcome::Done(0);
-        }
         let mut request = Request {
             ask: Ask::Send { imm, invalidate: None },
             length,
@@ -428,6 +415,16 @@ impl Qp {
             solicited: wr.flags.contains(SendFlags::SOLICITED),
             datagram: Some(datagram),
         };
+        let Some(peer) = peer else {
+            let path = port.and_then(|port| port.path(&self.core, ah.gid, qp_num, false));
+            return match path {
+                Some(path) => self.ship(executor, wr, request, qp_num, path),
+                None => Outcome::Done(0),
+            };
+        };
+        if peer.kind != QpKind::Ud {
+            return Outcome::Done(0);
+        }
         let connection = peer.gate.connection(peer.gate.view().epoch());
         match peer.handle_request(executor, connection, &mut request, after) {
             Answer::Unsent(refusal) => self.own_fault(wr, length, refusal),

@@ -7,7 +7,7 @@ use super::wait::Wait;
 use super::{After, Qp};
 use crate::link::{Envelope, Inbound, Outbound, Path, Unsent};
 use crate::memory::{self, Cursor, Failed, Missed, Source};
-use crate::message::Datagram;
+use crate::message::{self, Ask};
 use crate::payload::Bytes;
 use crate::protocol::{
     Ending, Heard, Kind, Message, Next, Outgoing, Patience, Requester, Transport,
@@ -109,7 +109,7 @@ impl Flight {
     }
 }
 
-fn patience(attr: &QpAttr) -> Patience {
+pub(super) fn patience(attr: &QpAttr) -> Patience {
     Patience {
         answers: attr.retry_cnt,
         receivers: attr.rnr_retry,
@@ -258,19 +258,19 @@ impl Qp {
         }
     }
 
-    /// Sends a datagram.
-    #[allow(clippy::too_many_arguments)]
+    /// Sends a datagram to the queue pair of this number.
     pub(super) fn ship(
         &self,
         executor: &mut Executor,
         wr: &SendWr<'_>,
-        mut source: Source<'_>,
-        length: u64,
-        imm: Option<u32>,
-        datagram: &Datagram,
+        request: message::Request<'_>,
         to: u32,
         path: Arc<dyn Path>,
     ) -> Outcome {
+        let message::Request { ask, length, mut source, solicited, datagram, .. } = request;
+        let (Ask::Send { imm, .. }, Some(datagram)) = (ask, datagram) else {
+            return Outcome::Done(0);
+        };
         let like = Envelope {
             traffic_class: datagram.traffic_class,
             hop_limit: datagram.hop_limit,
@@ -281,7 +281,7 @@ impl Qp {
         // Nobody looks at the sequence of datagrams.
         let mut outbound = route.outbound(Body::UdSend { deth, imm }, Psn::default());
         outbound.length = length as usize;
-        outbound.repr.fields.solicited = wr.flags.contains(SendFlags::SOLICITED);
+        outbound.repr.fields.solicited = solicited;
         let mut missed = None;
         let sent = route.path.send(&outbound, &mut |room| {
             missed = memory::gather(executor, &mut source, room).err();

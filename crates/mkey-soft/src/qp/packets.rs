@@ -6,7 +6,7 @@ use super::{After, Connection, Qp};
 use crate::core::with_executor;
 use crate::link::{Inbound, Port, Unsent};
 use crate::memory::{self, Missed, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode as Code, Part, Request};
+use crate::message::{Answer, Ask, Datagram, Nak, Part, Request};
 use crate::protocol::{Admit, Answered, Piece, Reply, Responder};
 use crate::sync::lock;
 use mkey_core::address::IoAddr;
@@ -444,11 +444,7 @@ fn remote(reth: &reth::Repr) -> RemoteAddr {
 }
 
 fn said(nak: &Nak) -> Syndrome {
-    Syndrome::Nak(match nak.code {
-        Code::InvalidRequest => NakCode::InvalidRequest,
-        Code::RemoteAccess => NakCode::RemoteAccess,
-        Code::RemoteOperation => NakCode::RemoteOperational,
-    })
+    Syndrome::Nak(nak.code)
 }
 
 /// The fields of a packet to the peer.

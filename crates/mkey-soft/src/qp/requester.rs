@@ -3,14 +3,15 @@
 //! revocations, all others behind it. Rules R-LOC, R-ORD, R-INV-11.
 
 use super::exchange::{Link, Outcome};
-use super::flight::Flight;
+use super::flight::{Flight, patience};
 use super::post;
 use super::responder::settle;
 use super::stored::Stored;
-use super::wait::{Tries, Wait};
+use super::wait::Wait;
 use super::{After, Qp};
 use crate::completion::{Cq, CreditAccount, CreditOf};
 use crate::core::with_executor;
+use crate::protocol::Tries;
 use crate::sync::lock;
 use mkey_core::data_plane::PostError;
 use mkey_core::engine::{Executor, Progress};
@@ -19,7 +20,7 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
 use mkey_core::status::WcStatus;
 use mkey_core::work::{Completion, SendFlags, SendWr};
-use mkey_wire::timer::{RnrTimer, ack_timeout};
+use mkey_wire::timer::RnrTimer;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -257,22 +258,17 @@ impl Qp {
         outcome: Outcome,
         now: Duration,
     ) -> Result<Wait, (WcStatus, u32)> {
-        let QpAttr { retry_cnt, rnr_retry, timeout, .. } = sq.attr;
-        let tries = sq.tries.get_or_insert(Tries { answer: retry_cnt, receiver: rnr_retry });
+        let patience = patience(&sq.attr);
+        let tries = sq.tries.get_or_insert(Tries::all(&patience));
         let (wait, until) = match outcome {
             Outcome::Failed { status, vendor_err } => return Err((status, vendor_err)),
             Outcome::NoAnswer { resend } => {
-                let until = ack_timeout(timeout).map(|time| now.saturating_add(time));
+                let until = patience.timeout.map(|time| now.saturating_add(time));
                 (Wait::Answer { until, resend }, until)
             }
             Outcome::NotReady(code) => {
-                // The responder has answered: what it did not answer before is forgiven.
-                tries.answer = retry_cnt;
-                if rnr_retry != 7 {
-                    match tries.receiver.checked_sub(1) {
-                        Some(left) => tries.receiver = left,
-                        None => return Err((WcStatus::RnrRetryExcErr, 0)),
-                    }
+                if tries.receiver(&patience).is_err() {
+                    return Err((WcStatus::RnrRetryExcErr, 0));
                 }
                 let until = now.saturating_add(RnrTimer::from_code(code).time());
                 (Wait::Receiver { until }, Some(until))
@@ -320,13 +316,10 @@ impl Qp {
                         sq.wait = Some(Wait::Answer { until, resend });
                         return;
                     }
-                    let tries = sq.tries.get_or_insert_default();
-                    match tries.answer.checked_sub(1) {
-                        Some(left) => tries.answer = left,
-                        None => {
-                            let (status, vendor_err) = (WcStatus::RetryExcErr, 0);
-                            done = Some(Outcome::Failed { status, vendor_err });
-                        }
+                    let tries = sq.tries.get_or_insert(Tries::all(&patience(&sq.attr)));
+                    if tries.answer().is_err() {
+                        let (status, vendor_err) = (WcStatus::RetryExcErr, 0);
+                        done = Some(Outcome::Failed { status, vendor_err });
                     }
                     if done.is_none() && !resend {
                         done = Some(Outcome::NoAnswer { resend });

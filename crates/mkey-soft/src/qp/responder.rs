@@ -4,7 +4,7 @@
 use super::{After, Connection, Qp};
 use crate::link::{Envelope, datagram};
 use crate::memory::{self, Atomic, Cursor, Failed, Missed, Party, Site, Source};
-use crate::message::{Answer, Ask, Datagram, Nak, NakCode, Part, Request, Words};
+use crate::message::{Answer, Ask, Datagram, Nak, Part, Request, Words};
 use crate::payload::Bytes;
 use crate::receive::{Receive, Ring};
 use crate::sync::lock;
@@ -21,6 +21,7 @@ use mkey_core::status::{WcOpcode, WcStatus};
 use mkey_core::work::{Completion, RecvWr, RemoteAddr, Sge};
 use mkey_wire::body::Body;
 use mkey_wire::packet::Repr;
+use mkey_wire::syndrome::NakCode;
 use mkey_wire::u24::{Psn, Qpn};
 use mkey_wire::udp_ip::{self, Ip};
 use mkey_wire::{bth, deth, ipv6, udp};
@@ -321,7 +322,7 @@ impl Qp {
                 let number = self.core.refuse(self.num, &words, why);
                 self.receive_error(&receive, WcStatus::LocProtErr, number, after);
                 self.fail_receives(&mut rq, after);
-                return self.nak(NakCode::RemoteOperation, Some(why), number);
+                return self.nak(NakCode::RemoteOperational, Some(why), number);
             }
         }
         if !last {

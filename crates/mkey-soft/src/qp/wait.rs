@@ -16,10 +16,3 @@ pub(super) enum Wait {
     /// A revocation has begun and old accesses are running still.
     Quiet(Box<Change>),
 }
-
-/// Tries that the head of the send queue has left.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tries {
-    pub(super) answer: u8,
-    pub(super) receiver: u8,
-}

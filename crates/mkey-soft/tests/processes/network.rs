@@ -6,12 +6,27 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Moves this process, and those that it starts, to a network where it has the loopback device for
 /// itself: processes that share an address share its UDP port, too, and the packets of another run
-/// of these tests, which meets somewhere else, would be handed to this one. Without the right to do
-/// so it stays where it is.
-pub fn own() {
+/// of these tests, which meets somewhere else, would be handed to this one.
+///
+/// # Errors
+/// If it has not the right to do so, also as the one user of a world of its own: it stays where it is.
+pub fn own() -> io::Result<()> {
+    unshare(libc::CLONE_NEWNET).or_else(|_| {
+        // SAFETY: these ask for numbers.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)?;
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+    })?;
+    loopback_up()
+}
+
+fn unshare(what: libc::c_int) -> io::Result<()> {
     // SAFETY: no other thread runs yet.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
-        loopback_up().expect("a loopback device that is up");
+    match unsafe { libc::unshare(what) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
