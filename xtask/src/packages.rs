@@ -82,6 +82,9 @@ pub const CRATES: &[Package] = &[
 /// What reads the captures that the tests write.
 pub const CAPTURES: &[Package] = &[package("tshark", "tshark")];
 
+/// What brings zig.
+pub const PIP: &[Package] = &[package("python3-pip", "/usr/lib/python3/dist-packages/pip")];
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
     let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES];
