@@ -153,7 +153,9 @@ fn try_write_bw(mkey: &Path) -> Result<()> {
     let side = |server: &[&str]| {
         let mut command = Command::new("timeout");
         command.args([PATIENCE]).arg(mkey).env_remove("MKEY_PRELOAD");
-        command.args(["run", "--only", "ib_write_bw", "-F", "-n", "1000", "-p", &port]).args(server);
+        command
+            .args(["run", "--only", "ib_write_bw", "-F", "-n", "1000", "-p", &port])
+            .args(server);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };

@@ -48,17 +48,15 @@ impl Tools {
     pub fn build(&self, workspace: &Workspace) -> Result<Binaries> {
         let mut command = Command::new(&self.zigbuild);
         command.current_dir(workspace.root()).arg("zigbuild");
-        command.args(["--locked", "--quiet", "--profile", "dist"]);
+        command.args(["--locked", "--quiet", "--profile", "packaged"]);
         command.args(["--package", "mkey-cli", "--package", "mkey-preload", "--target"]);
         command.arg(format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1));
         command.env("CARGO_ZIGBUILD_ZIG_PATH", self.zig.join("zig"));
         command.env("CARGO_TARGET_DIR", workspace.target());
         succeed(&mut command)?;
-        let folder = workspace.target().join(TARGET).join("dist");
-        let binaries = Binaries {
-            program: folder.join("mkey"),
-            library: folder.join("libmkey_preload.so"),
-        };
+        let folder = workspace.target().join(TARGET).join("packaged");
+        let binaries =
+            Binaries { program: folder.join("mkey"), library: folder.join("libmkey_preload.so") };
         for path in [&binaries.program, &binaries.library] {
             ensure!(path.is_file(), "{} was not built", path.display());
         }

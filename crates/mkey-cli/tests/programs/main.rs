@@ -10,6 +10,7 @@ mod abuse;
 mod c;
 mod check;
 mod command;
+mod confined;
 mod every_byte;
 mod exports;
 mod fork;
