@@ -11,6 +11,7 @@ mod c;
 mod check;
 mod command;
 mod confined;
+mod direct;
 mod every_byte;
 mod exports;
 mod fork;

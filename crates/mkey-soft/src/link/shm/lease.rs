@@ -431,3 +431,228 @@ unsafe fn store(memory: &File, host: u64, source: *const u8, length: u64) -> boo
     };
     u64::try_from(written) == Ok(length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::shm::segment::Segment;
+    use std::process::{Child, Command};
+    use std::sync::atomic::AtomicBool;
+
+    const LEND: Lend = Lend { from_qp: 17, connection: 1, to_qp: 18, rkey: 99 };
+
+    /// Both sides in this process, which lends to itself.
+    struct Both {
+        lending: Lending,
+        borrowing: Borrowing,
+        _process: OwnedFd,
+        _memory: Segment,
+    }
+
+    fn pidfd(pid: u32) -> OwnedFd {
+        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+    }
+
+    /// The peer's process only has to be there.
+    fn both(process: OwnedFd) -> Both {
+        let (memory, _) = Segment::create().unwrap();
+        // SAFETY: the area is of the memory, and the descriptor goes last, too.
+        let (lending, borrowing) = unsafe {
+            (
+                Lending::new(memory.lending, Some(&process)).unwrap(),
+                Borrowing::new(memory.lending, Some(std::process::id())).unwrap(),
+            )
+        };
+        Both { lending, borrowing, _process: process, _memory: memory }
+    }
+
+    fn to_itself() -> Both {
+        both(pidfd(std::process::id()))
+    }
+
+    impl Both {
+        /// Lends `region`, as 1000 and so on, until nobody else in this process has taken that back.
+        fn lend(&self, region: &mut [u8]) {
+            let (length, host) = (region.len() as u64, region.as_mut_ptr() as u64);
+            let mut lent = || Some(Lent { address: 1000, length, host });
+            while !self.borrowing.is_lent(&borrow(LEND, 1000, length)) {
+                self.lending.lend(&LEND, 1000, length, &mut lent);
+            }
+        }
+
+        fn write(&self, borrow: &Borrow, source: &[u8]) -> bool {
+            assert_eq!(source.len() as u64, borrow.length);
+            // SAFETY: so many bytes.
+            unsafe { self.borrowing.write(borrow, source.as_ptr(), || true) }
+        }
+    }
+
+    fn borrow(lend: Lend, address: u64, length: u64) -> Borrow {
+        Borrow { lend, address, length }
+    }
+
+    #[test]
+    fn what_is_lent_is_written_and_nothing_else() {
+        let both = to_itself();
+        for start in 0..9 {
+            for length in (1..40).chain([200, 4096, 5000]) {
+                let mut room = vec![0u8; 6000];
+                let source: Vec<u8> = (0..length).map(|at| at as u8 | 1).collect();
+                let whole = borrow(LEND, 1000 + start, length as u64);
+                // Others of this process may take back what is lent just now.
+                loop {
+                    both.lend(&mut room);
+                    if both.write(&whole, &source) {
+                        break;
+                    }
+                }
+                let end = start as usize + length;
+                assert_eq!(room[start as usize..end], source);
+                assert!(room[..start as usize].iter().chain(&room[end..]).all(|&byte| byte == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_in_anything_is_not_lent() {
+        let both = to_itself();
+        let mut room = [0u8; 64];
+        both.lend(&mut room);
+        let others = [
+            borrow(LEND, 999, 8),
+            borrow(LEND, 1000, 65),
+            borrow(LEND, 1063, 2),
+            borrow(LEND, 1064, 1),
+            borrow(LEND, u64::MAX, 8),
+            borrow(LEND, 1008, u64::MAX),
+            borrow(Lend { from_qp: 1, ..LEND }, 1000, 8),
+            borrow(Lend { to_qp: 1, ..LEND }, 1000, 8),
+            borrow(Lend { rkey: 1, ..LEND }, 1000, 8),
+            borrow(Lend { connection: 2, ..LEND }, 1000, 8),
+        ];
+        for other in others {
+            assert!(!both.borrowing.is_lent(&other), "{other:?}");
+        }
+        assert!(!both.write(&borrow(Lend { connection: 2, ..LEND }, 1000, 8), &[1; 8]));
+        settle();
+        assert!(!both.write(&borrow(LEND, 1000, 8), &[1; 8]));
+        assert_eq!(room, [0; 64]);
+    }
+
+    /// Something ends while its maker looks whether the access is allowed: the lease was never good.
+    #[test]
+    fn a_lease_that_is_made_too_late_is_good_for_nothing() {
+        let both = to_itself();
+        let mut room = [0u8; 64];
+        let host = room.as_mut_ptr() as u64;
+        both.lending.lend(&LEND, 1000, 8, &mut || {
+            end();
+            Some(Lent { address: 1000, length: 64, host })
+        });
+        assert!(!both.borrowing.is_lent(&borrow(LEND, 1000, 8)));
+        assert!(!both.write(&borrow(LEND, 1000, 8), &[1; 8]));
+        assert_eq!(room, [0; 64]);
+    }
+
+    /// A sender writes on and on; after each `settle` the memory is its owner's again.
+    #[test]
+    fn nothing_is_written_after_what_was_lent_was_taken_back() {
+        let both = to_itself();
+        let mut room = vec![0u8; 32 << 10];
+        let (length, host) = (room.len() as u64, room.as_mut_ptr() as u64);
+        let stop = AtomicBool::new(false);
+        let written = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let source = vec![0xee; length as usize];
+                while !stop.load(Ordering::Relaxed) {
+                    let done = both.write(&borrow(LEND, 1000, length), &source);
+                    written.fetch_add(u64::from(done), Ordering::Relaxed);
+                }
+            });
+            let _stop = Stop(&stop);
+            for _ in 0..300 {
+                let before = written.load(Ordering::Relaxed);
+                while written.load(Ordering::Relaxed) == before {
+                    let mut lent = || Some(Lent { address: 1000, length, host });
+                    both.lending.lend(&LEND, 1000, length, &mut lent);
+                    std::thread::yield_now();
+                }
+                settle();
+                let (first, last) = (host as *mut u8, (host + length - 1) as *mut u8);
+                for _ in 0..200 {
+                    for byte in [first, last] {
+                        // SAFETY: of `room`, which nobody else has a reference to now.
+                        unsafe { byte.write_volatile(0x5a) };
+                    }
+                    std::hint::spin_loop();
+                    // SAFETY: as above.
+                    let seen = unsafe { (first.read_volatile(), last.read_volatile()) };
+                    assert_eq!(seen, (0x5a, 0x5a), "written to after it was taken back");
+                }
+            }
+        });
+        assert!(written.load(Ordering::Relaxed) >= 300);
+        drop(room);
+    }
+
+    /// Ends the other thread, also when this one fails.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("600").spawn().unwrap()
+    }
+
+    /// A sender that has ended in the middle of a copy is not waited for; one that lives is.
+    #[test]
+    fn who_ended_in_the_middle_is_not_waited_for() {
+        let mut peer = sleeper();
+        let both = both(pidfd(peer.id()));
+        let mut room = [0u8; 64];
+        both.lend(&mut room);
+        both.borrowing.area().turn.0.store(1, Ordering::Relaxed);
+        let settled = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                settle();
+                settled.store(true, Ordering::Release);
+            });
+            // It is taken back at once.
+            while both.borrowing.is_lent(&borrow(LEND, 1000, 8)) {
+                std::thread::yield_now();
+            }
+            assert!(!settled.load(Ordering::Acquire), "the sender lives, and its copy is not done");
+            peer.kill().unwrap();
+        });
+        assert!(settled.load(Ordering::Acquire));
+        peer.wait().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_lent_to_who_can_not_be_waited_for_and_nothing_is_written_to_another() {
+        let (memory, _) = Segment::create().unwrap();
+        // SAFETY: the area is of the memory, which goes last.
+        let lending = unsafe { Lending::new(memory.lending, None).unwrap() };
+        lending.lend(&LEND, 1000, 8, &mut || panic!("asked without need"));
+
+        let both = to_itself();
+        let mut room = [0u8; 64];
+        both.lend(&mut room);
+        for pid in [None, Some(1)] {
+            // SAFETY: as above.
+            let borrowing = unsafe { Borrowing::new(both._memory.lending, pid).unwrap() };
+            // SAFETY: 8 bytes.
+            let done =
+                unsafe { borrowing.write(&borrow(LEND, 1000, 8), [1u8; 8].as_ptr(), || true) };
+            assert!(!done);
+        }
+        assert_eq!(room, [0; 64]);
+    }
+}
