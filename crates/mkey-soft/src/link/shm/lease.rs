@@ -93,7 +93,7 @@ impl Place {
             Lent { address: get(&self.address), length: get(&self.length), host: get(&self.host) };
         let read = Read { term: get(&self.term), qps: get(&self.qps), by: get(&self.by), region };
         fence(Ordering::Acquire);
-        (before % 2 == 0 && self.version.load(Ordering::Relaxed) == before).then_some(read)
+        (before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before).then_some(read)
     }
 
     fn write(&self, term: u64, lend: &Lend, region: &Lent) {
