@@ -60,11 +60,19 @@ impl End {
 
     /// Takes note of the queue that a request names; whether there is such a queue.
     pub(crate) fn name(&self, number: Option<u32>) -> bool {
-        let Self::Receive { domain, named } = self else { return false };
-        let found = number.and_then(|number| domain.find(number));
+        let found = self.find(number);
+        let Self::Receive { named, .. } = self else { return false };
         let known = found.is_some();
         *lock(named) = found;
         known
+    }
+
+    /// The queue of this number.
+    pub(crate) fn find(&self, number: Option<u32>) -> Option<Arc<Srq>> {
+        match self {
+            Self::Send => None,
+            Self::Receive { domain, .. } => domain.find(number?),
+        }
     }
 
     /// The queue that the request in hand names.

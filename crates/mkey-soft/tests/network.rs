@@ -385,3 +385,68 @@ fn sqd_holds_messages_back() {
     assert_eq!(a.done(), [(2, WcStatus::Success)]);
     assert_eq!(b.done(), [(3, WcStatus::Success), (4, WcStatus::Success)]);
 }
+
+/// What answers a long READ goes out in turns, but all of it: it is not asked for once more.
+#[test]
+fn a_long_read_is_answered_to_its_end() {
+    const LONG: u32 = 300_000;
+    let (a, b) = networked(QpKind::Rc, |options| options);
+    let buffer = |side: &Side| Buffer::new(&side.device, side.pd, LONG as usize, ALL);
+    let (own, far) = (buffer(&a), buffer(&b));
+    far.set(LONG as usize - 1, 7);
+    let begun = a.device.now();
+    a.post(1, SendOp::Read(far.remote(0)), &[own.sge(0, LONG)]);
+    a.pass(Duration::ZERO);
+    assert_eq!(a.done(), [(1, WcStatus::Success)]);
+    assert_eq!(a.device.now(), begun, "no time has gone by");
+    assert_eq!(own.get(LONG as usize - 1), 7);
+}
+
+/// Two sides, of which `b` has lost what answers a READ that it has carried out.
+fn with_a_lost_answer() -> (Side, Side, Buffer, Buffer) {
+    let (network, clock) = (VirtualNetwork::new(), Arc::new(VirtualClock::new()));
+    let side = |host, faults| {
+        let options = SoftOptions { faults, ..on(&network, &clock, host) };
+        Side::new(&SoftDevice::open(options).unwrap(), |_| {}, QpKind::Rc)
+    };
+    // The first packet is lost and the second one is not.
+    let faults = Faults { loss: 500_000, seed: 3, ..Faults::default() };
+    let (a, b) = (side(1, None), side(2, Some(faults)));
+    connect(&a, &b);
+    let (own, far) = (a.buffer(ALL), b.buffer(ALL));
+    a.post(1, SendOp::Read(far.remote(0)), &[own.sge(0, 100)]);
+    a.pass(Duration::ZERO);
+    assert_eq!(a.done(), [], "the answer is lost");
+    (a, b, own, far)
+}
+
+#[test]
+fn r_ra_21_a_lost_answer_to_a_read_is_given_once_more() {
+    let (a, b, _own, _far) = with_a_lost_answer();
+    settle([&a, &b]);
+    assert_eq!(a.done(), [(1, WcStatus::Success)]);
+}
+
+/// A READ that comes once more, late, does no harm: the memory may be nobody's by now, as the requester
+/// that had its answer has said so.
+#[test]
+fn r_ra_21_a_late_duplicate_of_a_read_fails_nobody() {
+    let (a, b, _own, far) = with_a_lost_answer();
+    b.device.dereg_mr(far.handle()).unwrap();
+    b.events();
+    settle([&a, &b]);
+    assert_eq!((b.state(), b.events()), (QpState::Rts, vec![]));
+    assert_eq!(a.done(), [(1, WcStatus::RetryExcErr)]);
+}
+
+/// What the queue pair lets nobody read any more it does not give once more either.
+#[test]
+fn r_ra_02_a_duplicate_of_a_read_needs_the_right_still() {
+    let (a, b, _own, _far) = with_a_lost_answer();
+    let rights = Some(ALL.difference(mkey_core::rights::Rights::REMOTE_READ));
+    b.modify(mkey_core::queue_pair::QpModify { rights, ..Default::default() });
+    b.events();
+    settle([&a, &b]);
+    assert_eq!((b.state(), b.events()), (QpState::Rts, vec![]));
+    assert_eq!(a.done(), [(1, WcStatus::RetryExcErr)]);
+}

@@ -10,8 +10,9 @@ use mkey_core::event::AsyncEvent;
 use mkey_core::queue_pair::{QpInit, QpKind, QpModify, QpState, Xrc};
 use mkey_core::status::WcStatus::{self, RemAccessErr, RemInvReqErr, Success};
 use mkey_core::work::{Completion, RecvWr, SendOp, SendWr, Sge};
-use mkey_soft::SoftDevice;
+use mkey_soft::{Link, SoftDevice, SoftOptions, VirtualClock, VirtualNetwork};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A shared receive queue with a domain and a completion queue of its own.
 struct Queue {
@@ -46,9 +47,13 @@ impl Queue {
 /// The sending end, the receiving end, and its domain.
 fn connection() -> (Side, Side, XrcdHandle) {
     let device = SoftDevice::open(options()).unwrap();
-    let xrcd = device.open_xrcd().unwrap();
-    let a = Side::new(&device, |init| init.xrc = Some(Xrc::Send), QpKind::Rc);
-    let b = Side::new(&device, |init| init.xrc = Some(Xrc::Receive(xrcd)), QpKind::Rc);
+    connection_between(&device, &device)
+}
+
+fn connection_between(from: &Arc<SoftDevice>, to: &Arc<SoftDevice>) -> (Side, Side, XrcdHandle) {
+    let xrcd = to.open_xrcd().unwrap();
+    let a = Side::new(from, |init| init.xrc = Some(Xrc::Send), QpKind::Rc);
+    let b = Side::new(to, |init| init.xrc = Some(Xrc::Receive(xrcd)), QpKind::Rc);
     a.to_init();
     b.to_init();
     // The sending end answers nothing, so it has no attributes for that; nor the other for asking.
@@ -112,6 +117,38 @@ fn memory_is_reached_in_the_domain_of_the_queue_that_is_named() {
     let elsewhere = b.buffer(ALL);
     post(&a, 4, SendOp::Write(elsewhere.remote(0)), &[from.sge(0, 1)], number);
     assert_eq!((a.done(), elsewhere.get(0)), (vec![(4, RemAccessErr)], 0));
+}
+
+/// A long READ is answered in turns, and what comes meanwhile names another queue.
+#[test]
+fn a_read_is_answered_in_the_domain_of_the_queue_that_it_names() {
+    const LONG: u32 = 300_000;
+    let (network, clock) = (VirtualNetwork::new(), Arc::new(VirtualClock::new()));
+    let device = |host| {
+        let options = SoftOptions::new("soft0", std::net::Ipv4Addr::new(10, 0, 0, host).into());
+        let link = Link::Virtual(network.clone());
+        SoftDevice::open(SoftOptions { clock: clock.clone(), link, ..options }).unwrap()
+    };
+    let (a, b, xrcd) = connection_between(&device(1), &device(2));
+    let queues = [Queue::new(&b.device, xrcd), Queue::new(&b.device, xrcd)];
+    let own = Buffer::new(&a.device, a.pd, LONG as usize, ALL);
+    let far = queues.each_ref().map(|queue| Buffer::new(&b.device, queue.pd, LONG as usize, ALL));
+    far[0].set(LONG as usize - 1, 5);
+    let sges = [own.sge(0, LONG)];
+    let chain = [
+        SendWr {
+            srq: Some(queues[0].number()),
+            ..SendWr::new(1, SendOp::Read(far[0].remote(0)), &sges)
+        },
+        SendWr {
+            srq: Some(queues[1].number()),
+            ..SendWr::new(2, SendOp::Write(far[1].remote(0)), &[])
+        },
+    ];
+    a.qp.post_send(&chain).unwrap();
+    a.pass(Duration::ZERO);
+    assert_eq!(a.done(), [(1, Success), (2, Success)]);
+    assert_eq!(own.get(LONG as usize - 1), 5);
 }
 
 #[test]

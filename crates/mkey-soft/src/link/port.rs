@@ -11,7 +11,6 @@ use crate::qp::{After, Qp, Todo};
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_core::engine::Executor;
-use mkey_wire::body::Body;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -20,6 +19,8 @@ use std::time::Duration;
 const PARTITION: u16 = 0x7fff;
 /// Packets that are dropped at most when a connection is made: as many as any link holds.
 const STALE_ROUNDS: usize = 1024;
+/// Who has let others go first goes on after this time, if nobody looks for packets before.
+const TURN: Duration = Duration::from_millis(1);
 
 /// A device's link.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Port {
     capture: Option<Arc<dyn Capture>>,
     blocked: Mutex<Vec<Weak<Qp>>>,
     any_blocked: AtomicBool,
+    /// Some of them wait for no room, but for their turn.
+    any_waits_its_turn: AtomicBool,
     /// A forked child has no link by its parent's devices.
     born: u32,
 }
@@ -55,6 +58,7 @@ impl Port {
             capture: options.capture.clone(),
             blocked: Mutex::default(),
             any_blocked: AtomicBool::new(false),
+            any_waits_its_turn: AtomicBool::new(false),
             born: generation(),
         })
     }
@@ -177,6 +181,16 @@ impl Port {
         self.any_blocked.store(true, Ordering::Release);
     }
 
+    /// Notes that a queue pair has more to send, and lets others go first.
+    pub(crate) fn take_turns(&self, qp: Weak<Qp>) {
+        self.block(qp);
+        self.any_waits_its_turn.store(true, Ordering::Release);
+        // The program, if this is its thread, may poll no more.
+        if let Some(driver) = self.driver.get() {
+            driver.hurry(TURN);
+        }
+    }
+
     /// Takes in what has arrived, and sends what that makes possible, on the calling thread, which is
     /// the program's.
     #[cold]
@@ -200,9 +214,14 @@ impl Port {
         }
     }
 
-    /// As [`Port::drive`], of this port only and on any thread; whether anything had arrived.
+    /// As [`Port::drive`], of this port only and on any thread; whether anything had arrived, or is to
+    /// be sent still.
     pub(crate) fn turn(&self) -> bool {
-        self.is_ours() && self.take_in(false)
+        if !self.is_ours() {
+            return false;
+        }
+        let any = self.take_in(false);
+        self.any_waits_its_turn.swap(false, Ordering::AcqRel) || any
     }
 
     fn take_in(&self, wait: bool) -> bool {
@@ -251,14 +270,6 @@ impl Touched {
             capture::show(capture, inbound);
         }
         let mut after = After::default();
-        if matches!(inbound.repr.body, Body::RcRequest(_))
-            && let Some((_, known)) = self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &qp))
-        {
-            // The peer has answered before it asked: so the program sees the end of what it sent before
-            // what comes in return.
-            let answered = known.take_sends();
-            qp.go_on(executor, answered, &mut after);
-        }
         let todo = qp.arrive(executor, inbound, &mut after);
         after.run();
         self.add(Some(qp), todo);

@@ -16,7 +16,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use replies::Reply;
+pub(crate) use replies::{Piece, Reply};
 pub(crate) use requester::{Ending, Heard, Kind, Message, Next, Outgoing, Requester, Transport};
 pub(crate) use responder::{Admit, Answered, Responder};
 pub(crate) use retry::Patience;

@@ -1,6 +1,7 @@
 //! What a responder has to say, in order.
 
 use super::sequence::{Sequence, on_wire};
+use mkey_core::refusal::PdId;
 use mkey_wire::response::{ReadResponse, Response};
 use mkey_wire::syndrome::{Credits, Syndrome};
 use mkey_wire::u24::{Msn, Psn};
@@ -18,8 +19,18 @@ const DONE: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
 pub(crate) struct Reply {
     pub(crate) psn: Psn,
     pub(crate) response: Response,
-    /// Where the bytes are that it carries.
-    pub(crate) bytes: Option<reth::Repr>,
+    /// The bytes that it carries.
+    pub(crate) bytes: Option<Piece>,
+}
+
+/// Bytes that are read when they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) reth: reth::Repr,
+    /// Where the access is checked: as the request had it, which others have followed meanwhile.
+    pub(crate) domain: PdId,
+    /// They were asked for once more.
+    pub(crate) again: bool,
 }
 
 /// What waits to be sent.
@@ -42,9 +53,16 @@ pub(super) struct ReadReply {
     pub(super) done: u32,
     pub(super) mtu: u32,
     pub(super) msn: Msn,
+    pub(super) domain: PdId,
+    pub(super) again: bool,
 }
 
 impl ReadReply {
+    /// The sequence number after its last.
+    fn end(&self) -> Sequence {
+        self.first + u64::from(self.reth.length.div_ceil(self.mtu.max(1)).max(1))
+    }
+
     fn sequence(&self) -> Sequence {
         self.first + u64::from(self.done / self.mtu.max(1))
     }
@@ -63,7 +81,11 @@ impl ReadReply {
         Reply {
             psn: on_wire(self.sequence()),
             response: Response::Read(response),
-            bytes: Some(reth::Repr { address, length, ..self.reth }),
+            bytes: Some(Piece {
+                reth: reth::Repr { address, length, ..self.reth },
+                domain: self.domain,
+                again: self.again,
+            }),
         }
     }
 }
@@ -88,6 +110,18 @@ impl Replies {
 
     pub(super) fn read(&mut self, read: ReadReply) {
         self.push(Waiting::Read(read));
+    }
+
+    /// A READ that is asked for once more: what waits of its answer is not waited for any more.
+    pub(super) fn read_again(&mut self, read: ReadReply) {
+        let overlaps = |waiting: &&mut Waiting| match waiting {
+            Waiting::Read(known) => known.first < read.end() && read.first < known.end(),
+            _ => false,
+        };
+        match self.0.iter_mut().find(overlaps) {
+            Some(waiting) => *waiting = Waiting::Read(read),
+            None => self.read(read),
+        }
     }
 
     pub(super) fn atomic(&mut self, sequence: Sequence, original: u64, msn: Msn) {

@@ -122,6 +122,8 @@ pub(crate) struct Requester {
     cursor: Cursor,
     /// READs and atomics that have begun and are not done.
     reads: u32,
+    /// Responses to READs that have begun which have not come.
+    awaited: u64,
     tries: Tries,
     /// Nothing is sent before, as the responder had no receive.
     pause: Option<Duration>,
@@ -200,6 +202,7 @@ impl Requester {
             begun: 0,
             cursor: Cursor { message: 0, packet: 0 },
             reads: 0,
+            awaited: 0,
             tries: Tries::all(&patience),
             pause: None,
             deadline: None,
@@ -290,7 +293,13 @@ impl Requester {
         }
         match entry.kind {
             Kind::Local { alone } => alone && self.begun > self.front,
-            Kind::Read | Kind::Atomic => self.reads >= self.max_reads,
+            Kind::Read | Kind::Atomic if self.reads >= self.max_reads => true,
+            // Each of them may be lost, and then all that follow come once more.
+            Kind::Read => {
+                let awaited = self.awaited + u64::from(entry.packets);
+                self.awaited > 0 && awaited > u64::from(self.transport.window)
+            }
+            Kind::Atomic => false,
             Kind::Data => false,
         }
     }
@@ -313,12 +322,14 @@ impl Requester {
         let Some(entry) = self.entry_mut(message) else { return };
         let packets = entry.asked_at_once(packet);
         let answers = entry.answers();
+        let awaited = if entry.kind == Kind::Read { entry.packets } else { 0 };
         let through = packet + packets >= entry.packets;
         entry.done |= through && !reliable;
         let upto = entry.first + u64::from(packet + packets);
         if message >= self.begun {
             self.begun = message + 1;
             self.reads += u32::from(answers);
+            self.awaited += u64::from(awaited);
         }
         self.sent = self.sent.max(upto);
         self.pause = None;
@@ -488,6 +499,7 @@ impl Requester {
         let done = entry.landed >= entry.packets;
         entry.done = done;
         self.reads -= u32::from(done);
+        self.awaited -= 1;
         self.advance(sequence + 1, now);
         Heard::Land { message, offset }
     }
@@ -562,19 +574,30 @@ impl Requester {
 
     /// The first message, if it has ended: takes it out.
     pub(crate) fn take_ended(&mut self) -> Option<Result<(), Ending>> {
-        let entry = self.entries.front()?;
-        let ended = match entry.failed {
-            Some(ending) => Err(ending),
-            None if entry.done => Ok(()),
-            None => return None,
-        };
+        if self.take_done() {
+            return Some(Ok(()));
+        }
+        let failed = self.entries.front()?.failed?;
+        self.take_front();
+        Some(Err(failed))
+    }
+
+    /// Whether the first message has ended well: takes it out then.
+    pub(crate) fn take_done(&mut self) -> bool {
+        let done = self.entries.front().is_some_and(|entry| entry.done && entry.failed.is_none());
+        if done {
+            self.take_front();
+        }
+        done
+    }
+
+    fn take_front(&mut self) {
         self.entries.pop_front();
         self.front += 1;
         self.begun = self.begun.max(self.front);
         if self.cursor.message < self.front {
             self.step_to(self.front);
         }
-        Some(ended)
     }
 
     /// Whether a message has begun and is not done.
@@ -592,7 +615,7 @@ impl Requester {
         self.front += self.entries.len() as u64;
         self.entries.clear();
         (self.end, self.acked) = (self.sent, self.sent);
-        (self.begun, self.reads) = (self.front, 0);
+        (self.begun, self.reads, self.awaited) = (self.front, 0, 0);
         (self.pause, self.deadline, self.told) = (None, None, false);
         self.tries = Tries::all(&self.patience);
         self.cursor = Cursor { message: self.front, packet: 0 };

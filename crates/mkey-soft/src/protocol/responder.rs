@@ -2,6 +2,7 @@
 
 use super::replies::{ReadReply, Replies, Reply};
 use super::sequence::{Sequence, begin, nearest};
+use mkey_core::refusal::PdId;
 use mkey_wire::request::{Request, Send, Write};
 use mkey_wire::syndrome::{NakCode, Syndrome};
 use mkey_wire::u24::{Msn, Psn};
@@ -52,6 +53,9 @@ enum Kept {
 pub(crate) enum Admit {
     /// Nothing: there may be something to reply.
     Nothing,
+    /// A READ that was carried out before is asked for once more. If it may be read still,
+    /// [`Responder::replay`] follows, and else nothing: the answer may have arrived long ago.
+    Again(reth::Repr),
     /// The packet breaks the rules of the protocol: to be answered as an invalid request, with an
     /// event (R-ERR-04, R-RA-13, R-RA-14).
     Invalid,
@@ -91,15 +95,14 @@ impl Responder {
     }
 
     /// What is to be done with a request that came with so many bytes of payload, over a link of
-    /// this MTU. Unless it is nothing, [`Responder::answered`] follows.
+    /// this MTU. If it is to be carried out, [`Responder::answered`] follows.
     pub(crate) fn admit(&mut self, psn: Psn, request: &Request, payload: u64, mtu: u32) -> Admit {
         let sequence = nearest(self.expected, psn);
         if !self.reliable {
             return self.admit_unreliable(request, sequence, payload, mtu);
         }
         if sequence < self.expected {
-            self.duplicate(request, sequence, mtu);
-            return Admit::Nothing;
+            return self.duplicate(request, sequence, mtu);
         }
         if sequence > self.expected {
             if !self.told {
@@ -176,7 +179,7 @@ impl Responder {
         }
     }
 
-    fn duplicate(&mut self, request: &Request, sequence: Sequence, mtu: u32) {
+    fn duplicate(&mut self, request: &Request, sequence: Sequence, mtu: u32) -> Admit {
         match request {
             Request::Send(_) | Request::Write(_) => self.replies.ack(self.expected - 1, self.msn),
             &Request::Read(reth) | &Request::AtomicWrite(reth) => {
@@ -186,8 +189,7 @@ impl Responder {
                     matches!(*kept, Kept::Read { first, end: last } if first <= sequence && end <= last)
                 });
                 if kept {
-                    let (first, msn) = (sequence, self.msn);
-                    self.replies.read(ReadReply { first, reth, done: 0, mtu, msn });
+                    return Admit::Again(reth);
                 }
             }
             Request::CompareSwap(_) | Request::FetchAdd(_) => {
@@ -201,15 +203,23 @@ impl Responder {
             }
             Request::Flush(..) => {}
         }
+        Admit::Nothing
     }
 
-    /// How a request was carried out that [`Responder::admit`] let in.
+    /// A READ of [`Admit::Again`] is answered once more.
+    pub(crate) fn replay(&mut self, psn: Psn, reth: reth::Repr, mtu: u32, domain: PdId) {
+        let (first, msn) = (nearest(self.expected, psn), self.msn);
+        self.replies.read_again(ReadReply { first, reth, done: 0, mtu, msn, domain, again: true });
+    }
+
+    /// How a request was carried out that [`Responder::admit`] let in, and in which domain.
     pub(crate) fn answered(
         &mut self,
         fields: &bth::Fields,
         request: &Request,
         payload: u64,
         mtu: u32,
+        domain: PdId,
         answered: Answered,
     ) {
         let sequence = self.expected;
@@ -239,7 +249,8 @@ impl Responder {
                 (self.expected, self.msn) = (end, self.msn.plus(1));
                 self.keep(Kept::Read { first: sequence, end });
                 let (first, msn) = (sequence, self.msn);
-                self.replies.read(ReadReply { first, reth, done: 0, mtu, msn });
+                let read = ReadReply { first, reth, done: 0, mtu, msn, domain, again: false };
+                self.replies.read(read);
                 return;
             }
             (Request::CompareSwap(_) | Request::FetchAdd(_), _) => {

@@ -2,6 +2,7 @@
 //! time: all messages are carried out once and in order, and end as they should.
 
 use super::*;
+use mkey_core::refusal::PdId;
 use mkey_core::status::WcStatus;
 use mkey_wire::bth::Fields;
 use mkey_wire::request::{Request, Send, Tail, Write};
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_millis(1);
+const DOMAIN: PdId = PdId(1);
 
 fn psn(psn: u32) -> Psn {
     Psn::wrapping(psn)
@@ -194,7 +196,7 @@ impl World {
         }
         while let Some(reply) = self.responder.next() {
             self.responder.sent();
-            let bytes = reply.bytes.map_or(0, |bytes| u64::from(bytes.length));
+            let bytes = reply.bytes.map_or(0, |bytes| u64::from(bytes.reth.length));
             self.launch(Packet::Response(reply.psn, reply.response, bytes));
         }
     }
@@ -216,6 +218,9 @@ impl World {
                 let mtu = self.transport.mtu;
                 let answered = match self.responder.admit(fields.psn, &request, bytes, mtu) {
                     Admit::Nothing => return,
+                    Admit::Again(reth) => {
+                        return self.responder.replay(fields.psn, reth, mtu, DOMAIN);
+                    }
                     Admit::Invalid => panic!("{request:?} of {:?}", self.work[message as usize]),
                     Admit::Send { before } | Admit::Write { before, .. } => {
                         let (first, last, send) = match request {
@@ -255,7 +260,7 @@ impl World {
                         }
                     }
                 };
-                self.responder.answered(&fields, &request, bytes, mtu, answered);
+                self.responder.answered(&fields, &request, bytes, mtu, DOMAIN, answered);
             }
         }
     }
@@ -432,6 +437,48 @@ fn r_ord_01_reads_are_limited_and_fences_wait() {
     assert_eq!(sent(&mut requester), [3]);
 }
 
+/// As one lost response has all that follow it sent once more, READs are asked for as far as their
+/// responses fit the window; a longer one is under way alone.
+#[test]
+fn reads_are_asked_for_as_far_as_their_answers_fit_the_window() {
+    let patience = Patience { answers: 1, receivers: 1, timeout: Some(TIMEOUT) };
+    let transport = Transport { window: 4, ..transport(256, 0) };
+    let mut requester = Requester::new(transport, patience, 16);
+    for packets in [1, 3, 1, 5, 1] {
+        requester.push(Message { kind: Kind::Read, length: 256 * packets, fence: false });
+    }
+    let sent = |requester: &mut Requester| {
+        let mut all = VecDeque::new();
+        while let Next::Packet(out) = requester.next(Duration::ZERO, false) {
+            requester.sent(Duration::ZERO);
+            all.push_back(out.message);
+        }
+        all
+    };
+    let mut landed = 0;
+    let mut land = |requester: &mut Requester, count: u32| {
+        for at in landed..landed + count {
+            let response = Response::Read(ReadResponse::Middle);
+            let heard = requester.hear(psn(at), &response, 256, Duration::ZERO);
+            assert!(matches!(heard, Heard::Land { .. }), "{at}");
+        }
+        landed += count;
+    };
+    assert_eq!(sent(&mut requester), [0, 1]);
+    land(&mut requester, 1);
+    assert_eq!(sent(&mut requester), [2]);
+    land(&mut requester, 3);
+    assert_eq!(sent(&mut requester), [], "one is awaited, and five are too many");
+    land(&mut requester, 1);
+    assert_eq!(sent(&mut requester), [3]);
+    land(&mut requester, 4);
+    assert_eq!(sent(&mut requester), [4]);
+    land(&mut requester, 2);
+    for _ in 0..5 {
+        assert_eq!(requester.take_ended(), Some(Ok(())));
+    }
+}
+
 /// An answer that comes when its request is about to be sent again saves that, and no more.
 #[test]
 fn r_inv_11_local_work_is_not_passed_over() {
@@ -527,7 +574,15 @@ fn carry_out(responder: &mut Responder, at: u32, request: &Request, payload: u64
         Request::FetchAdd(_) => Answered::Original(u64::from(at) + 70),
         _ => Answered::Done,
     };
-    responder.answered(&fields(psn(at), true), request, payload, 256, answered);
+    responder.answered(&fields(psn(at), true), request, payload, 256, DOMAIN, answered);
+}
+
+/// Asks a responder once more for what it has read before.
+fn again(responder: &mut Responder, at: u32, request: &Request) {
+    let Admit::Again(reth) = responder.admit(psn(at), request, 0, 256) else {
+        panic!("it is not known: {request:?}")
+    };
+    responder.replay(psn(at), reth, 256, DOMAIN);
 }
 
 /// Requests, each with the bytes of its payload.
@@ -587,18 +642,38 @@ fn r_ra_21_only_what_was_asked_last_is_replayed() {
         responder.sent();
     }
     let rest = Request::Read(reth::Repr { address: 256, ..range(600 - 256) });
-    assert_eq!(responder.admit(psn(3), &rest, 0, 256), Admit::Nothing);
+    again(&mut responder, 3, &rest);
     let mut replies = Vec::new();
     while let Some(reply) = responder.next() {
         responder.sent();
         let Response::Read(read) = reply.response else { panic!("{reply:?}") };
-        let bytes = reply.bytes.unwrap();
+        let bytes = reply.bytes.unwrap().reth;
         replies.push((reply.psn.get(), read.begins(), read.ends(), bytes.address, bytes.length));
     }
     assert_eq!(replies, [(3, true, false, 256, 256), (4, false, true, 512, 88)]);
     // More than was read before.
     assert_eq!(responder.admit(psn(3), &Request::Read(range(600)), 0, 256), Admit::Nothing);
     assert_eq!(responder.next(), None);
+}
+
+/// Who asks once more for the rest of a READ does not wait for what is left of the first answer, and
+/// what follows the READ is answered after it still.
+#[test]
+fn what_is_asked_once_more_is_answered_once() {
+    let mut responder = Responder::new(true, psn(0), 4);
+    carry_out(&mut responder, 0, &Request::Read(range(256 * 30)), 0);
+    carry_out(&mut responder, 30, &send(true, true), 0);
+    (0..10).for_each(|_| responder.sent());
+    let rest = Request::Read(reth::Repr { address: 256 * 5, ..range(256 * 25) });
+    again(&mut responder, 5, &rest);
+    again(&mut responder, 5, &rest);
+    let replies = std::iter::from_fn(|| {
+        let reply = responder.next()?;
+        responder.sent();
+        Some((reply.psn.get(), reply.bytes.map(|bytes| bytes.reth.address)))
+    });
+    let wanted: Vec<_> = (5..30).map(|at| (at, Some(256 * u64::from(at)))).collect();
+    assert_eq!(replies.collect::<Vec<_>>(), [wanted, vec![(30, None)]].concat());
 }
 
 /// A refusal that was lost on the way is told again; nothing else is, after a failure.
@@ -608,7 +683,7 @@ fn a_refusal_is_told_again() {
     let only = send(true, true);
     assert_eq!(responder.admit(psn(3), &only, 0, 256), Admit::Send { before: 0 });
     let syndrome = Syndrome::Nak(NakCode::RemoteOperational);
-    responder.answered(&fields(psn(3), true), &only, 0, 256, Answered::Nak(syndrome));
+    responder.answered(&fields(psn(3), true), &only, 0, 256, DOMAIN, Answered::Nak(syndrome));
     responder.sent();
     responder.after_failure(psn(2));
     responder.after_failure(psn(4));

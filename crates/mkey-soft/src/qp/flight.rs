@@ -195,12 +195,7 @@ impl Qp {
         loop {
             while let Some(ended) = flight.machine.take_ended() {
                 match ended {
-                    Ok(()) => {
-                        if let Some(head) = sq.queue.pop_front() {
-                            let wr = head.wr();
-                            self.succeed(sq, &wr, bytes_read(&wr), after);
-                        }
-                    }
+                    Ok(()) => self.succeed_first(sq, after),
                     Err(Ending { status, vendor_err }) => return Some((status, vendor_err)),
                 }
             }
@@ -365,16 +360,41 @@ impl Qp {
         }
     }
 
-    /// A response has come for this queue pair.
+    /// A response has come for this queue pair. What it ends, the program sees before anything that came
+    /// after it: the peer has answered before it asked.
     pub(super) fn hear_response(
         &self,
         executor: &mut Executor,
         inbound: &Inbound<'_>,
         response: &Response,
+        after: &mut After,
     ) -> Todo {
         let mut sq = lock(&self.sq);
         let sq = &mut *sq;
-        let Some(flight) = &mut sq.flight else { return Todo::default() };
+        let Some(mut flight) = sq.flight.take() else { return Todo::default() };
+        let todo = self.heed(sq, &mut flight, executor, inbound, response);
+        while flight.machine.take_done() {
+            self.succeed_first(sq, after);
+        }
+        sq.flight = Some(flight);
+        todo
+    }
+
+    fn succeed_first(&self, sq: &mut Sq, after: &mut After) {
+        if let Some(head) = sq.queue.pop_front() {
+            let wr = head.wr();
+            self.succeed(sq, &wr, bytes_read(&wr), after);
+        }
+    }
+
+    fn heed(
+        &self,
+        sq: &mut Sq,
+        flight: &mut Flight,
+        executor: &mut Executor,
+        inbound: &Inbound<'_>,
+        response: &Response,
+    ) -> Todo {
         if sq.attr.ah.is_none_or(|ah| ah.gid != inbound.from)
             || !belongs(&mut flight.route.connection(), inbound.envelope.connection)
         {

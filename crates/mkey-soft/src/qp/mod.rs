@@ -243,6 +243,14 @@ impl Qp {
         self.named().map_or(self.pd, |srq| srq.pd)
     }
 
+    /// Where accesses are checked of a request that names this queue, if there is such a queue.
+    fn domain_of(&self, srq: Option<u32>) -> Option<PdId> {
+        match &self.xrc {
+            None => Some(self.pd),
+            Some(end) => end.find(srq).map(|srq| srq.pd),
+        }
+    }
+
     /// A completion with nothing but the work request's number and a status.
     fn bare(&self, wr_id: u64, status: WcStatus, opcode: WcOpcode) -> Completion {
         Completion {

@@ -7,7 +7,7 @@ use crate::core::with_executor;
 use crate::link::{Inbound, Port, Unsent};
 use crate::memory::{self, Missed, Source};
 use crate::message::{Answer, Ask, Datagram, Nak, NakCode as Code, Part, Request};
-use crate::protocol::{Admit, Answered, Reply, Responder};
+use crate::protocol::{Admit, Answered, Piece, Reply, Responder};
 use crate::sync::lock;
 use mkey_core::address::IoAddr;
 use mkey_core::device::Gid;
@@ -15,6 +15,7 @@ use mkey_core::engine::Executor;
 use mkey_core::event::AsyncEvent;
 use mkey_core::key::{Key, Rkey};
 use mkey_core::queue_pair::{QpAttr, QpKind, QpState};
+use mkey_core::rights::Want;
 use mkey_core::work::RemoteAddr;
 use mkey_wire::body::Body;
 use mkey_wire::request::{self, Send, Tail, Write};
@@ -35,11 +36,6 @@ impl Todo {
     pub(crate) const ALL: Self = Self { replies: true, sends: true };
     const REPLY: Self = Self { replies: true, sends: false };
     pub(super) const SEND: Self = Self { replies: false, sends: true };
-
-    /// Takes out what there is to do for the send queue.
-    pub(crate) fn take_sends(&mut self) -> Self {
-        Self { replies: false, sends: std::mem::take(&mut self.sends) }
-    }
 
     /// Both.
     pub(crate) fn and(self, other: Self) -> Self {
@@ -116,10 +112,10 @@ impl Qp {
                 self.hear_request(executor, inbound, request, Some(srq.get()), after)
             }
             (Body::RcResponse(response), QpKind::Rc) if self.xrc.is_none() => {
-                self.hear_response(executor, inbound, response)
+                self.hear_response(executor, inbound, response, after)
             }
             (Body::XrcResponse(response), QpKind::Rc) if sends == Some(true) => {
-                self.hear_response(executor, inbound, response)
+                self.hear_response(executor, inbound, response, after)
             }
             (&Body::UdSend { deth, imm }, QpKind::Ud) => {
                 self.hear_datagram(executor, inbound, deth.source_qp, deth.qkey, imm, after);
@@ -194,8 +190,17 @@ impl Qp {
         if self.kind == QpKind::Rc {
             self.owes.store(true, Ordering::Relaxed);
         }
-        let answered = match listening.machine.admit(fields.psn, request, length, mtu) {
+        let admit = listening.machine.admit(fields.psn, request, length, mtu);
+        let answered = match admit {
             Admit::Nothing => return Todo::REPLY,
+            Admit::Again(reth) => {
+                if self.may_replay(&reth)
+                    && let Some(domain) = self.domain_of(srq)
+                {
+                    listening.machine.replay(fields.psn, reth, mtu, domain);
+                }
+                return Todo::REPLY;
+            }
             _ if self.enter(srq).is_none() => answered(self.no_such_queue(after)),
             Admit::Invalid => {
                 self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
@@ -237,7 +242,7 @@ impl Qp {
             }
             Admit::Whole => self.carry_out_whole(executor, through, request, after),
         };
-        listening.machine.answered(fields, request, length, mtu, answered);
+        listening.machine.answered(fields, request, length, mtu, self.domain(), answered);
         if let request::Request::Read(_) = request {
             // Now, as far as there is room: what is asked next may change what was read.
             self.reply(listening, executor, after);
@@ -290,7 +295,10 @@ impl Qp {
                 let (at, length) = (remote(reth), u64::from(reth.length));
                 self.admit_read(through, at, length, after).and_then(|()| {
                     let piece = [memory::remote_piece(at, reth.length)];
-                    match self.read_source(through, &piece).make_ready(executor, length) {
+                    match self
+                        .read_source(through, self.domain(), &piece)
+                        .make_ready(executor, length)
+                    {
                         Ok(()) => Ok(Answered::Done),
                         Err(refusal) => Err(self.no_reading(length, at, refusal, after)),
                     }
@@ -358,7 +366,9 @@ impl Qp {
         let mut room = back.path.window();
         while let Some(reply) = machine.next() {
             if room == 0 {
-                self.wait_for_room();
+                if let Some(port) = &self.core.port {
+                    port.take_turns(self.weak());
+                }
                 break;
             }
             room -= 1;
@@ -367,7 +377,7 @@ impl Qp {
                 Some(_) => Body::XrcResponse(reply.response),
             };
             let mut outbound = back.outbound(body, reply.psn);
-            outbound.length = reply.bytes.map_or(0, |bytes| bytes.length as usize);
+            outbound.length = reply.bytes.map_or(0, |bytes| bytes.reth.length as usize);
             let mut missed = None;
             let sent = back.path.send(&outbound, &mut |room| {
                 missed = self.read_out(executor, &reply, room).err();
@@ -379,12 +389,13 @@ impl Qp {
                     self.wait_for_room();
                     break;
                 }
-                (Err(Unsent::Unfilled), Some(Missed::Refused(refusal))) => {
-                    let bytes =
-                        reply.bytes.unwrap_or(reth::Repr { address: 0, rkey: 0, length: 0 });
-                    self.no_reading(u64::from(bytes.length), remote(&bytes), refusal, after);
+                (Err(Unsent::Unfilled), Some(Missed::Refused(refusal)))
+                    if let Some(Piece { reth, again: false, .. }) = reply.bytes =>
+                {
+                    self.no_reading(u64::from(reth.length), remote(&reth), refusal, after);
                     machine.refuse_read(NakCode::RemoteAccess);
                 }
+                // What is asked for once more may have arrived long ago, and be nobody's by now.
                 // The queue pair has ended, but how it did is to be told still.
                 (Err(Unsent::Unfilled), _) => machine.drop_read(),
             }
@@ -399,10 +410,20 @@ impl Qp {
         reply: &Reply,
         room: crate::payload::Room<'_>,
     ) -> Result<(), Missed> {
-        let Some(reth) = reply.bytes else { return Ok(()) };
+        let Some(Piece { reth, domain, again }) = reply.bytes else { return Ok(()) };
+        if again && !self.may_replay(&reth) {
+            return Err(Missed::Ended);
+        }
         let through = self.gate.connection(self.gate.view().epoch());
         let piece = [memory::remote_piece(remote(&reth), reth.length)];
-        memory::gather(executor, &mut self.read_source(through, &piece), room)
+        memory::gather(executor, &mut self.read_source(through, domain, &piece), room)
+    }
+
+    /// Whether READs that were carried out before are answered once more.
+    fn may_replay(&self, reth: &reth::Repr) -> bool {
+        let view = self.gate.view();
+        // An atomic write is answered as a READ of nothing.
+        view.reads() && (reth.length == 0 || view.allows(Want::RemoteRead))
     }
 
     /// Has the queue pair go on when there is room on its paths.

@@ -364,7 +364,7 @@ impl Qp {
     ) -> Result<(), Undone> {
         self.admit_read(through, remote, length, after)?;
         let piece = [memory::remote_piece(remote, length as u32)];
-        let mut source = self.read_source(through, &piece);
+        let mut source = self.read_source(through, self.domain(), &piece);
         match memory::transfer(executor, &mut source, landing, length) {
             Ok(()) => Ok(()),
             Err(Failed::Target(refusal)) => Err(Undone::Landing(refusal)),
@@ -395,9 +395,10 @@ impl Qp {
     pub(super) fn read_source<'a>(
         &'a self,
         through: Connection<'a>,
+        domain: PdId,
         piece: &'a [Sge; 1],
     ) -> Source<'a> {
-        Source::Memory(Cursor::new(self.party(through, self.domain(), Want::RemoteRead), piece))
+        Source::Memory(Cursor::new(self.party(through, domain, Want::RemoteRead), piece))
     }
 
     /// The memory itself may not be read so.

@@ -34,6 +34,9 @@ fn main() -> ExitCode {
         let all = moving::TESTS.iter().chain(killing::TESTS);
         trials.extend(all.map(|&(name, test)| trial(setting, name, test)));
     }
+    for setting in [end::SHARED, end::UDP] {
+        trials.extend(moving::OWN_PORT.iter().map(|&(name, test)| trial(setting, name, test)));
+    }
     trials.extend(moving::ONCE.iter().map(|&(name, test)| trial(end::SHARED, name, test)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
