@@ -9,9 +9,9 @@
 
 #define SIZE (256u << 10)
 #define PATTERN 0x5a
-#define ROUNDS 150
+#define ROUNDS 60
 /* Seconds. */
-#define PATIENCE 90
+#define PATIENCE 300
 
 struct hello {
 	uint64_t start;
