@@ -3,7 +3,8 @@
 //!
 //! rustc gives the linker a version script of its own, without versions. A second one adds the
 //! versions, to which the symbols of `src/symbols.rs` belong by their own names. Only lld takes two;
-//! it is rustc's linker on x86-64, and asked for elsewhere.
+//! it is rustc's linker on x86-64, and asked for elsewhere. zig, with which packages are built, calls
+//! lld with the last one alone: so the second one hides, too, what is not to be seen.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ const DEFAULT: u32 = 34;
 /// Names that came after the bindings. Which of these versions each has depends on the release.
 const NEWER: &[&str] = &["ibv_dm_export_dmabuf_fd", "ibv_query_port_speed", "ibv_reg_mr_ex"];
 const NEWER_IN: &[&str] = &["IBVERBS_1.16", "IBVERBS_1.17", "IBVERBS_1.18"];
+/// The one function that has no version: programs look for the C library's, whose versions differ.
+const UNVERSIONED: &str = "dlopen";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -60,6 +63,17 @@ fn main() {
     need_libibverbs(&folder);
 }
 
+/// Patterns, as locals of a version script, that fit every name that this one does not begin with, and
+/// every longer one. A name without a version is seen only if no pattern fits it. The few that this one
+/// begins with are no patterns: lld would have each of them be there.
+fn all_but(name: &str) -> String {
+    let mut patterns = format!("local: {name}?*; ");
+    for (at, next) in name.char_indices() {
+        patterns.push_str(&format!("{}[!{next}]*; ", &name[..at]));
+    }
+    patterns
+}
+
 fn private(number: u32) -> String {
     format!("IBVERBS_PRIVATE_{number}")
 }
@@ -77,7 +91,9 @@ fn script_text() -> String {
     let mut text = String::new();
     let mut before = "";
     for version in VERSIONS {
-        text.push_str(&format!("{version} {{ }} {before};\n"));
+        // What has a version by its own name is not touched by patterns.
+        let hidden = if before.is_empty() { all_but(UNVERSIONED) } else { String::new() };
+        text.push_str(&format!("{version} {{ {hidden}}} {before};\n"));
         before = version;
     }
     for number in PRIVATE {
@@ -98,9 +114,9 @@ fn need_libibverbs(folder: &Path) {
         Ok(status) if status.success() => {}
         ended => panic!("{command:?}: {ended:?}"),
     }
-    for arg in ["--push-state", "--no-as-needed"] {
-        println!("cargo::rustc-link-arg-cdylib=-Wl,{arg}");
-    }
+    // rustc asks for what comes after to be linked as needed, and so does this again: zig knows no
+    // `--push-state`.
+    println!("cargo::rustc-link-arg-cdylib=-Wl,--no-as-needed");
     println!("cargo::rustc-link-arg-cdylib={}", stub.display());
-    println!("cargo::rustc-link-arg-cdylib=-Wl,--pop-state");
+    println!("cargo::rustc-link-arg-cdylib=-Wl,--as-needed");
 }

@@ -6,6 +6,7 @@
 mod asan;
 mod audit;
 mod broken;
+mod dist;
 mod exit;
 mod fuzz;
 mod gates;
@@ -50,6 +51,8 @@ enum Chore {
     Test(test::Args),
     /// Install the Debian packages that the tests use and this machine lacks
     Setup(packages::Args),
+    /// Make the packages that users install: a tarball and a Debian package
+    Dist(dist::Args),
     /// Run commands in virtual machines that have a kernel's RDMA device
     Vm(vm::Args),
     /// Count instructions and compare them with the committed limits
@@ -84,6 +87,7 @@ fn chore(chore: Chore) -> anyhow::Result<Exit> {
     match chore {
         Chore::Test(args) => test::run(&workspace, &args),
         Chore::Setup(args) => packages::run(&args),
+        Chore::Dist(args) => dist::run(&workspace, &args),
         Chore::Vm(args) => vm::run(&workspace, args),
         Chore::Gates(args) => gates::run(&workspace, &args),
         Chore::Perf(args) => perf::run(&workspace, &args),

@@ -90,6 +90,8 @@ pub const MONITOR: &[Package] = &[
         "/usr/lib/python3/dist-packages/prometheus_client/__init__.py",
     ),
 ];
+/// What brings zig.
+pub const PIP: &[Package] = &[package("python3-pip", "/usr/lib/python3/dist-packages/pip")];
 
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{asan, audit, broken, gates, packages, run, vm};
+use crate::{asan, audit, broken, dist, gates, packages, run, vm};
 
 /// The test target of the part of this name.
 const COMPATIBILITY: &str = "compatibility";
@@ -69,6 +69,11 @@ pub const PARTS: &[Part] = &[
             env: &[("RUSTDOCFLAGS", "-D warnings")],
             target: None,
         }]),
+    },
+    Part {
+        name: "dist",
+        about: "the packages: made, unpacked or installed elsewhere, and run from there",
+        work: Work::Call(dist::part),
     },
     Part {
         name: "fuzz-corpus",

@@ -27,6 +27,8 @@ pub const DENY: CargoTool =
     CargoTool { name: "cargo-deny", version: "0.20.2", ask: &["--version"] };
 pub const MUTANTS: CargoTool =
     CargoTool { name: "cargo-mutants", version: "27.1.0", ask: &["mutants", "--version"] };
+pub const ZIGBUILD: CargoTool =
+    CargoTool { name: "cargo-zigbuild", version: "0.24.1", ask: &["--version"] };
 
 impl CargoTool {
     /// The tool's program: the one on the path if it has this version, else the kept one, else

@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) faults: Option<Faults>,
     /// What shows the packets (`MKEY_CAPTURE`).
     pub(crate) capture: Option<Arc<dyn Capture>>,
+    /// Whether peers write by themselves to memory that they were let in to before (`MKEY_DIRECT`).
+    pub(crate) direct: bool,
     /// `MKEY_PIN`.
     pub(crate) pin: PinMode,
     /// `MKEY_STALE`.
@@ -49,11 +51,7 @@ pub(crate) fn settings() -> &'static Settings {
             text.parse().ok().filter(|count| (1..=MOST_DEVICES).contains(count))
         }),
         address: read("MKEY_ADDRESS", "an IP address", IpAddr::V4(Ipv4Addr::LOCALHOST), parsed),
-        only: read("MKEY_ONLY", "0 or 1", false, |text| match text {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => None,
-        }),
+        only: read("MKEY_ONLY", "0 or 1", false, yes_or_no),
         link: read("MKEY_LINK", "auto, shm or udp", Link::Auto, |text| match text {
             "auto" => Some(Link::Auto),
             "shm" => Some(Link::SharedMemory),
@@ -68,6 +66,7 @@ pub(crate) fn settings() -> &'static Settings {
             text.parse().ok().map(Some)
         }),
         capture: env::var_os("MKEY_CAPTURE").filter(|path| !path.is_empty()).and_then(capture),
+        direct: read("MKEY_DIRECT", "0 or 1", false, yes_or_no),
         pin: read("MKEY_PIN", "kernel, mlock or none", PinMode::Kernel, |text| {
             PinMode::ALL.into_iter().find(|mode| mode.to_string() == text)
         }),
@@ -95,6 +94,7 @@ impl Settings {
             mtu: self.mtu,
             faults: self.faults,
             capture: self.capture.clone(),
+            direct: self.direct,
             pin: self.pin,
             stale: self.stale,
             listener: self.reports().then(listener),
@@ -112,6 +112,14 @@ fn capture(path: OsString) -> Option<Arc<dyn Capture>> {
             let _ = writeln!(std::io::stderr(), "mkey: MKEY_CAPTURE={}: {error}", path.display());
             None
         }
+    }
+}
+
+fn yes_or_no(text: &str) -> Option<bool> {
+    match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@
 //! so late that it sees the change.
 
 use crate::core::{Core, executors};
+use crate::link::lease;
 use crate::options::Stale;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ pub(crate) fn given_up() -> u64 {
 /// Waits until the accesses of all devices that are running now have ended: whatever memory they
 /// use. Allocates nothing and takes no lock.
 pub(crate) fn drain_all() {
+    lease::settle();
     let mut patience = Patience::new();
     if !executors().drain_while(|| patience.is_left()) {
         GIVEN_UP.fetch_add(1, Ordering::Relaxed);
@@ -35,6 +37,7 @@ pub(crate) fn drain_all() {
 /// Waits until no access to the device's memory runs that was let in by a connection which has ended
 /// before this call. Not to be called with a lock held that an access may wait for.
 pub(crate) fn drain_ended(core: &Core) {
+    lease::settle();
     let mut running = core.engine.running();
     let mut patience = Patience::new();
     while !running.ended() {

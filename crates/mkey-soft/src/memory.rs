@@ -396,6 +396,20 @@ fn beyond(segment: Segment, len: u64) -> Option<Segment> {
     Some(Segment { place, len: left })
 }
 
+/// Calls `with` with the start of the bytes of an access, if they lie in one place and nothing has to be
+/// waited for; their guard is held meanwhile.
+pub(crate) fn in_one_place<T>(
+    lane: &mut Lane,
+    site: &Site<'_>,
+    with: impl FnOnce(HostAddr) -> T,
+) -> Option<T> {
+    let guard = site.open(lane).ok()?;
+    match guard.single()?.place {
+        Place::Memory(host) => Some(with(host)),
+        Place::Null => None,
+    }
+}
+
 /// Bytes of a message into memory, in one chunk.
 pub(crate) fn from_bytes(
     executor: &mut Executor,

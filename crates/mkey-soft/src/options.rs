@@ -86,6 +86,11 @@ pub struct SoftOptions {
     pub faults: Option<Faults>,
     /// Who is shown the packets.
     pub capture: Option<Arc<dyn Capture>>,
+    /// Whether a peer that is reached by shared memory, and asks for the same, may write by itself to
+    /// regions of this process that WRITEs of its queue pair were let in to before, and the other way
+    /// round. Deregistering, and what else ends that, then waits for such a peer that is stopped in the
+    /// middle of it, as by a debugger. Not with [`Stale::Nic`].
+    pub direct: bool,
     /// How pages are pinned.
     pub pin: PinMode,
     /// What an access to detached pages meets.
@@ -128,6 +133,7 @@ impl Default for SoftOptions {
             mtu: None,
             faults: None,
             capture: None,
+            direct: false,
             pin: PinMode::Kernel,
             stale: Stale::default(),
             watch: true,

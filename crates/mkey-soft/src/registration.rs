@@ -9,6 +9,7 @@ mod tests;
 
 use crate::core::Core;
 use crate::device_memory::Dm;
+use crate::link::lease;
 use crate::memory;
 use crate::object::{PdUse, Use};
 use crate::options::SoftOptions;
@@ -24,7 +25,7 @@ use mkey_core::engine::{
     Backing, Change, ObjectError, ObjectId, Progress, Registered, Registration, TableFull,
 };
 use mkey_core::error::{Error, Object, Reason, Result};
-use mkey_core::key::Key;
+use mkey_core::key::{Key, Rkey};
 use mkey_core::refusal::PdId;
 use mkey_core::rights::Rights;
 use mkey_os::accounting::{AccountError, Accountant, Charge};
@@ -179,6 +180,13 @@ impl Registrations {
     }
 
     /// How many regions and windows belong to a domain.
+    /// The memory of a region that is pinned, by its key. Looks at all of them.
+    pub(crate) fn pinned(&self, rkey: Rkey) -> Option<HostRange> {
+        let regions = lock(&self.regions);
+        let found = regions.iter().find(|region| region.info.rkey == rkey)?;
+        found.hold.range.filter(|_| found.kind == Kind::Pinned)
+    }
+
     pub(crate) fn members(&self, pd: PdId) -> (usize, usize) {
         let regions = lock(&self.regions).iter().filter(|region| region.pd.id() == pd).count();
         let windows = lock(&self.windows);
@@ -391,6 +399,7 @@ impl Registrations {
             settle(&core.engine, &mut change);
             regions = lock(&self.regions);
         }
+        lease::settle();
         let region = regions.remove(handle.0);
         self.terms.count(&self.terms.deregistrations);
         drop(regions);
@@ -495,6 +504,7 @@ impl Registrations {
                 settle(&core.engine, &mut change);
             }
         }
+        lease::settle();
     }
 }
 

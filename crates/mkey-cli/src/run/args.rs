@@ -48,6 +48,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE.pcap")]
     pub capture: Option<PathBuf>,
 
+    /// Let a program write by itself into memory of another one of this user and host, instead of waking
+    /// it, where an RDMA WRITE of the same queue pair was let in before. Both sides have to be run so.
+    /// Giving up memory or a queue pair then waits for a peer that is stopped in the middle of a WRITE, as
+    /// by a debugger; and where the kernel lets only a program's ancestors write to it (Yama), any of its
+    /// user's may from then on
+    #[arg(long, conflicts_with_all = ["faults", "capture"])]
+    pub direct: bool,
+
     /// Hide real devices
     #[arg(long)]
     pub only: bool,
@@ -81,6 +89,7 @@ impl RunArgs {
             pin: self.pin.mode(),
             link: self.link.link(),
             mtu: self.mtu,
+            direct: self.direct,
             ..SoftOptions::new(name, self.address)
         }
     }

@@ -30,6 +30,7 @@ pub fn command(
     command.env("MKEY_DEVICES", args.devices.to_string());
     command.env("MKEY_ADDRESS", args.address.to_string());
     command.env("MKEY_ONLY", if args.only { "1" } else { "0" });
+    command.env("MKEY_DIRECT", if args.direct { "1" } else { "0" });
     command.env("MKEY_LINK", args.link.to_string());
     // The program may go to another folder.
     let capture = args.capture.as_ref().map(|path| absolute(path).unwrap_or_else(|_| path.clone()));

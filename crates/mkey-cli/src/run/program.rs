@@ -123,6 +123,26 @@ fn is_set_id(file: &fs::Metadata) -> bool {
     file.mode() & SET_ID != 0 && (file.uid() != user.as_raw() || file.gid() != group.as_raw())
 }
 
+const OF_GO: &str = "it is a Go program without the C library, and finds nothing in a library that is loaded into it";
+
+/// Whether Go's linker made the file: by its note, which stays when a program is stripped of the table
+/// of its sections, or by what its module is made of.
+fn is_go<'data, R: ReadRef<'data>>(
+    header: &'data elf::FileHeader64<object::Endianness>,
+    endian: object::Endianness,
+    bytes: R,
+    segments: &'data [elf::ProgramHeader64<object::Endianness>],
+) -> bool {
+    let is_by_go = |segment: &elf::ProgramHeader64<object::Endianness>| {
+        let Ok(Some(mut notes)) = segment.notes(endian, bytes) else { return false };
+        std::iter::from_fn(|| notes.next().ok()?).any(|note| note.name() == b"Go")
+    };
+    segments.iter().any(is_by_go)
+        || header
+            .sections(endian, bytes)
+            .is_ok_and(|sections| sections.section_by_name(endian, b".go.buildinfo").is_some())
+}
+
 /// `None` if the file is not as its header says.
 fn look<'data, R: ReadRef<'data>>(
     header: &'data elf::FileHeader64<object::Endianness>,
@@ -132,11 +152,8 @@ fn look<'data, R: ReadRef<'data>>(
     let segments = header.program_headers(endian, bytes).ok()?;
     let loader = segments.iter().find_map(|segment| segment.interpreter(endian, bytes).ok()?);
     let Some(loader) = loader else {
-        let go = header
-            .sections(endian, bytes)
-            .is_ok_and(|sections| sections.section_by_name(endian, b".go.buildinfo").is_some());
-        let why = match go {
-            true => "it is a Go program without the C library, into which nothing can be loaded",
+        let why = match is_go(header, endian, bytes, segments) {
+            true => OF_GO,
             false => "it is linked statically, and nothing can be loaded into it",
         };
         return Some(About { unreachable: Some(why.into()), asan: None });
@@ -149,11 +166,16 @@ fn look<'data, R: ReadRef<'data>>(
     let sections = header.sections(endian, bytes).ok()?;
     let (entries, strings) = sections.dynamic(endian, bytes).ok()??;
     let strings = sections.strings(endian, bytes, strings).ok()?;
-    let asan = entries
+    let needed: Vec<_> = entries
         .iter()
         .filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED))
         .filter_map(|entry| strings.get(entry.val32(endian)?).ok())
-        .find(|name| name.starts_with(b"libasan.so"));
+        .collect();
+    // Position-independent ones have a loader that only moves them.
+    if needed.is_empty() && is_go(header, endian, bytes, segments) {
+        return Some(About { unreachable: Some(OF_GO.into()), asan: None });
+    }
+    let asan = needed.iter().find(|name| name.starts_with(b"libasan.so"));
     let asan = asan.map(|name| OsString::from_vec(name.to_vec()));
     Some(About { unreachable: None, asan })
 }
@@ -184,6 +206,96 @@ mod tests {
         bytes[at..at + 4].fill(0);
         let why = About::of_data(&*bytes).unreachable.unwrap();
         assert!(why.contains("statically"), "{why}");
+    }
+
+    /// A program without a C library: a header, one segment of code, and if `go` the note that Go's
+    /// linker leaves, of its build.
+    fn without_the_c_library(go: bool) -> Vec<u8> {
+        const HEADER: u16 = size_of::<elf::FileHeader64<object::NativeEndian>>() as u16;
+        const SEGMENT: u16 = size_of::<elf::ProgramHeader64<object::NativeEndian>>() as u16;
+        const BASE: u64 = 0x40_0000;
+        let build = b"\x01\x02\x03\x04";
+        let name = b"Go\0\0";
+        let mut note = Vec::new();
+        // The name's length counts its end; type 4 is that of a build.
+        for word in [3, build.len() as u32, 4] {
+            note.extend(word.to_ne_bytes());
+        }
+        note.extend(name);
+        note.extend(build);
+        let code = u64::from(HEADER) + 2 * u64::from(SEGMENT) + note.len() as u64;
+        // exit_group(0), or what ends it as well.
+        let ends: &[u8] = b"\x31\xff\xb8\xe7\x00\x00\x00\x0f\x05";
+        let size = code + ends.len() as u64;
+
+        let mut bytes = Vec::new();
+        bytes.extend(elf::ELFMAG);
+        let data = if cfg!(target_endian = "little") { elf::ELFDATA2LSB } else { elf::ELFDATA2MSB };
+        bytes.extend([elf::ELFCLASS64, data, elf::EV_CURRENT]);
+        bytes.resize(16, 0);
+        let half = |bytes: &mut Vec<u8>, value: u16| bytes.extend(value.to_ne_bytes());
+        let word = |bytes: &mut Vec<u8>, value: u32| bytes.extend(value.to_ne_bytes());
+        let long = |bytes: &mut Vec<u8>, value: u64| bytes.extend(value.to_ne_bytes());
+        half(&mut bytes, elf::ET_EXEC);
+        half(&mut bytes, MACHINE.unwrap_or(elf::EM_NONE));
+        word(&mut bytes, u32::from(elf::EV_CURRENT));
+        long(&mut bytes, BASE + code);
+        long(&mut bytes, u64::from(HEADER));
+        long(&mut bytes, 0);
+        word(&mut bytes, 0);
+        for value in [HEADER, SEGMENT, 2, 0, 0, 0] {
+            half(&mut bytes, value);
+        }
+        assert_eq!(bytes.len(), usize::from(HEADER));
+        let start = u64::from(HEADER) + 2 * u64::from(SEGMENT);
+        let kind = if go { elf::PT_NOTE } else { elf::PT_NULL };
+        for (kind, flags, from, length) in [
+            (elf::PT_LOAD, elf::PF_R | elf::PF_X, 0, size),
+            (kind, elf::PF_R, start, note.len() as u64),
+        ] {
+            word(&mut bytes, kind);
+            word(&mut bytes, flags);
+            for value in [from, BASE + from, BASE + from, length, length, 4] {
+                long(&mut bytes, value);
+            }
+        }
+        bytes.extend(note);
+        bytes.extend(ends);
+        bytes
+    }
+
+    #[test]
+    fn a_program_of_go_is_told_from_other_static_ones() {
+        let why = |go| About::of_data(&*without_the_c_library(go)).unreachable.unwrap();
+        assert!(why(true).contains("a Go program without the C library"), "{}", why(true));
+        assert!(why(false).contains("linked statically"), "{}", why(false));
+        // Wherever it is cut off, or a byte of it is another, it is looked at without harm.
+        let whole = without_the_c_library(true);
+        for at in 0..whole.len() {
+            About::of_data(&whole[..at]);
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut other = whole.clone();
+                other[at] = value;
+                About::of_data(&*other);
+            }
+        }
+    }
+
+    /// It is run all the same: the programs that it starts may be reached.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_program_of_go_that_these_tests_make_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        fs::write(&path, without_the_c_library(true)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(About::of(&path).unreachable.unwrap().contains("Go"));
+        // Another thread that forks just now may hold the file open for writing for a moment.
+        let status =
+            std::iter::repeat_with(|| std::process::Command::new(&path).status()).find(|status| {
+                !status.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ExecutableFileBusy)
+            });
+        assert!(status.unwrap().unwrap().success());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Docker's, which denies io_uring, userfaultfd, mbind and perf_event_open among others.
 
 use crate::list::{LATENCY, PING_PONG, Program, Run, THROUGHPUT};
-use crate::{has, library, page, pair};
+use crate::{ended, has, library, page, pair, python};
 use mkey_os::confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -36,6 +36,51 @@ fn is_confined(run: &Run) -> bool {
     !run.options.split_whitespace().any(|word| left_out.contains(&word))
 }
 
+/// Files of rdma-core's tests that register, in every way that there is, and what they need of the device.
+const PYTHON_TESTS: &[&str] =
+    &["test_mr", "test_odp", "test_cq", "test_cqex", "test_pd", "test_qpex"];
+/// Of these, tests that are for one vendor, for GPUs, or for more memory than may be locked.
+const LEFT_OUT: usize = 16;
+
+/// `mkey` and its library where another user reaches them.
+fn installed_for_all() -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let mkey = folder.path().join("mkey");
+    fs::copy(Path::new(env!("CARGO_BIN_EXE_mkey")), &mkey).unwrap();
+    fs::copy(library(), folder.path().join("libmkey_preload.so")).unwrap();
+    (folder, mkey)
+}
+
+#[test]
+fn rdma_core_s_own_tests_in_a_container() {
+    let test = "rdma_core_s_own_tests_in_a_container";
+    if let Ok(program) = std::env::var(PROGRAM) {
+        become_confined(&program);
+    }
+    if !python::is_here(test) {
+        return;
+    }
+    let (folder, mkey) = installed_for_all();
+    python::unpack(folder.path());
+    let names: Vec<_> = PYTHON_TESTS.iter().map(|name| format!("-k tests.{name}.")).collect();
+    let python = format!("{} -W ignore tests/run_tests.py -v", python::PYTHON);
+    let run = format!("run --only {python} {}", names.join(" "));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("confined::{test}"), "--nocapture"]);
+    command.env(PROGRAM, &mkey).env(ARGUMENTS, run).env_remove("XDG_RUNTIME_DIR");
+    let _turn = pair::turn();
+    let (code, stdout, stderr) = ended(command.current_dir(folder.path()));
+    let (groups, bad) = python::read(&stderr);
+    assert!(bad.is_empty() && code == 0, "{bad:?}\n{stdout}\n{stderr}");
+    let passed: usize = groups.values().map(|group| group.passed).sum();
+    let left_out: usize = groups.values().flat_map(|group| group.skipped.values()).sum();
+    for name in PYTHON_TESTS {
+        assert!(groups.get(*name).is_some_and(|group| group.passed > 0), "{name}\n{stderr}");
+    }
+    assert!(left_out <= LEFT_OUT, "{passed} passed, {left_out} left out\n{stderr}");
+}
+
 #[test]
 fn in_a_container() {
     let test = "in_a_container";
@@ -46,12 +91,7 @@ fn in_a_container() {
     if !programs.iter().all(|program| has(test, program.name)) {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    // The other user must reach both.
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-    let mkey = folder.path().join("mkey");
-    fs::copy(Path::new(env!("CARGO_BIN_EXE_mkey")), &mkey).unwrap();
-    fs::copy(library(), folder.path().join("libmkey_preload.so")).unwrap();
+    let (_folder, mkey) = installed_for_all();
     let mut failures = Vec::new();
     let mut count = 0;
     for program in programs {

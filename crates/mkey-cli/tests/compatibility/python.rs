@@ -11,7 +11,7 @@ use std::process::Command;
 /// Where Debian has the tests, some of them compressed.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
 /// The interpreter that has pyverbs.
-const PYTHON: &str = "/usr/bin/python3";
+pub const PYTHON: &str = "/usr/bin/python3";
 /// Tests that pass at least.
 const AT_LEAST: usize = 125;
 /// Tests that there are in version 44, which the page tells of.
@@ -19,21 +19,17 @@ const OF: usize = 273;
 
 /// What became of the tests of one file.
 #[derive(Default)]
-struct Group {
-    passed: usize,
+pub struct Group {
+    pub passed: usize,
     /// By the reason.
-    skipped: BTreeMap<String, usize>,
+    pub skipped: BTreeMap<String, usize>,
 }
 
 #[test]
 fn rdma_core_s_own_tests_pass() {
     let test = "rdma_core_s_own_tests_pass";
-    if !Path::new(TESTS).join("run_tests.py").exists() {
-        return skipped(test, "rdma-core is not installed");
-    }
-    let pyverbs = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).output();
-    if !pyverbs.is_ok_and(|output| output.status.success()) {
-        return skipped(test, "python3-pyverbs is not installed");
+    if !is_here(test) {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     unpack(folder.path());
@@ -58,8 +54,22 @@ fn rdma_core_s_own_tests_pass() {
     }
 }
 
+/// Whether the tests are installed, with what they use; if not, `test` is noted as skipped.
+pub fn is_here(test: &str) -> bool {
+    if !Path::new(TESTS).join("run_tests.py").exists() {
+        skipped(test, "rdma-core is not installed");
+        return false;
+    }
+    let pyverbs = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).output();
+    let found = pyverbs.is_ok_and(|output| output.status.success());
+    if !found {
+        skipped(test, "python3-pyverbs is not installed");
+    }
+    found
+}
+
 /// Copies the tests, uncompressed.
-fn unpack(folder: &Path) {
+pub fn unpack(folder: &Path) {
     let script = "mkdir tests && for file in \"$0\"/*; do case $file in \
                   *.gz) name=${file##*/}; gzip -dc \"$file\" > \"tests/${name%.gz}\" ;; \
                   *.py) cp \"$file\" tests ;; esac; done";
@@ -70,7 +80,7 @@ fn unpack(folder: &Path) {
 
 /// The groups, and the tests that failed. A test is a line `NAME (tests.GROUP.CLASS.NAME)`, which
 /// may be followed by a line of words, and ends with ` ... RESULT`.
-fn read(text: &str) -> (BTreeMap<String, Group>, Vec<String>) {
+pub fn read(text: &str) -> (BTreeMap<String, Group>, Vec<String>) {
     let (mut groups, mut bad) = (BTreeMap::<String, Group>::new(), Vec::new());
     let mut name = String::new();
     for line in text.lines() {

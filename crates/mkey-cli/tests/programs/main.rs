@@ -13,6 +13,8 @@ mod preloaded;
 mod abuse;
 mod check;
 mod command;
+mod confined;
+mod direct;
 mod every_byte;
 mod exports;
 mod fork;

@@ -17,6 +17,7 @@ mod ways;
 pub use capture::{Capture, CaptureFile, Direction};
 pub use faults::{Faults, FaultsError};
 pub(crate) use port::Port;
+pub(crate) use shm::lease;
 pub use virtual_network::VirtualNetwork;
 pub(crate) use ways::check_udp;
 
@@ -70,6 +71,63 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
 
     /// Nothing more is sent for now: what was kept to be sent together goes out.
     fn flush(&self) {}
+
+    /// Lets the peer write by itself from now on to the region that `allowed` finds, if it finds that the
+    /// access is allowed: the bytes at `address`, which were just written by an ordinary WRITE.
+    fn lend(
+        &self,
+        _lend: &Lend,
+        _address: u64,
+        _length: u64,
+        _allowed: &mut dyn FnMut() -> Option<Lent>,
+    ) {
+    }
+
+    /// Whether the peer seems to lend what [`Path::write_direct`] would write to.
+    fn is_lent(&self, _borrow: &Borrow) -> bool {
+        false
+    }
+
+    /// Writes the bytes from `source` on into the peer's memory, if the peer lends it; whether all were
+    /// written. If not, they may have been written in part.
+    ///
+    /// # Safety
+    /// `source` is the start of as many bytes as `borrow` says, or of none that can be read.
+    #[allow(unsafe_code)]
+    unsafe fn write_direct(&self, _borrow: &Borrow, _source: *const u8) -> bool {
+        false
+    }
+}
+
+/// Whose WRITEs a lease lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lend {
+    /// The sender's queue pair, and which connection of it.
+    pub(crate) from_qp: u32,
+    pub(crate) connection: u32,
+    /// The target's.
+    pub(crate) to_qp: u32,
+    pub(crate) rkey: u32,
+}
+
+/// A region that is lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    /// As the key calls its first byte.
+    pub(crate) address: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    /// Where it is in the lender's process.
+    pub(crate) host: u64,
+}
+
+/// A WRITE that a lease may let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Borrow {
+    pub(crate) lend: Lend,
+    pub(crate) address: u64,
+    /// Bytes, at least 1.
+    pub(crate) length: u64,
 }
 
 /// Fills the room of a payload; false if that is not possible.

@@ -87,6 +87,11 @@ impl Flight {
         self.machine.busy()
     }
 
+    /// The way, the peer's number, and which connection it is.
+    pub(super) fn leads(&self) -> (&dyn Path, u32, Option<u32>) {
+        (&*self.route.path, self.route.peer, self.route.connection())
+    }
+
     /// A work request was added to the queue.
     pub(super) fn push(&mut self, wr: &SendWr<'_>) {
         let length = match wr.payload {

@@ -1,5 +1,6 @@
 //! The part of a queue pair's state that its peers read without a lock, in one word.
 
+use crate::link::lease;
 use mkey_core::queue_pair::QpState;
 use mkey_core::rights::{Rights, Want};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,6 +65,8 @@ impl Gate {
         let _ = self
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| Some(change(View(word)).0));
+        // What peers may do by themselves was allowed as it was before.
+        lease::end();
     }
 
     /// Notes the first message; whether this was it.

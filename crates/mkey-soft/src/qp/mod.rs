@@ -11,6 +11,7 @@
 //! word of its own, the [`Gate`](gate::Gate).
 
 mod attributes;
+mod direct;
 mod exchange;
 mod flight;
 mod gate;

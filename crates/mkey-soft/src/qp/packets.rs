@@ -233,7 +233,12 @@ impl Qp {
                 };
                 let part = Part { before, total: u64::from(reth.length), last };
                 let ask = Ask::Write { remote: remote(&reth), imm };
-                self.carry_out(executor, through, inbound, ask, part, after)
+                let answered = self.carry_out(executor, through, inbound, ask, part, after);
+                if let (Answered::Done, 0, Some(back)) = (&answered, before, &listening.back) {
+                    let from = (listening.peer.1, listening.connection);
+                    self.lend(executor, through, inbound, from, remote(&reth), &*back.path);
+                }
+                answered
             }
             Admit::Whole => self.carry_out_whole(executor, through, request, after),
         };

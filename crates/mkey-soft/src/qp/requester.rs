@@ -211,6 +211,12 @@ impl Qp {
                 Outcome::Done(bytes) => self.succeed(sq, wr, bytes, after),
                 outcome => self.not_done(sq, outcome, Err(wr), after),
             }
+        } else if state == QpState::Rts
+            && sq.queue.is_empty()
+            && let Some(flight) = &sq.flight
+            && self.write_direct(flight, executor, wr)
+        {
+            self.succeed(sq, wr, 0, after);
         } else {
             sq.queue.push_back(Stored::new(wr));
             if let Some(flight) = &mut sq.flight {

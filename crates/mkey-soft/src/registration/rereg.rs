@@ -2,6 +2,7 @@
 
 use super::{Kind, Region, Registrations, check_rights};
 use crate::core::Core;
+use crate::link::lease;
 use crate::object::PdUse;
 use crate::qp::settle;
 use crate::sync::lock;
@@ -104,6 +105,7 @@ impl Registrations {
             })
         })?;
         settle(&core.engine, &mut running);
+        lease::settle();
         region.rights = rights;
         region.kind = kind;
         if let Some(pd) = pd {

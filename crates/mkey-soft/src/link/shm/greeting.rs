@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What is said first.
-const MAGIC: [u8; 8] = *b"mkey-l1\n";
+const MAGIC: [u8; 8] = *b"mkey-l2\n";
 /// After that the port's address, and the block of numbers of the process that connects.
 const LEN: usize = 8 + 16 + 4;
 

@@ -6,12 +6,14 @@
 //! direction ([`ring`]). Nothing waits for an answer: the first packets may lie in the ring when the
 //! other process takes it up. A sleeping process is woken by the socket ([`bell`]), and the end of a
 //! process ends the socket. What a process that ended had sent is received still; what is sent to it
-//! is lost, as on any network.
+//! is lost, as on any network. Where both sides ask for it, a process lends memory to its peer, which then
+//! writes there by itself ([`lease`]).
 
 mod bell;
 mod endpoint;
 mod folder;
 mod greeting;
+pub(crate) mod lease;
 mod pair;
 mod record;
 mod ring;

@@ -1,11 +1,13 @@
 //! Two ports that share memory: this side of it.
+#![allow(unsafe_code)]
 
+use super::lease::{Borrowing, Lending};
 use super::record::{self, Packet};
 use super::ring::{Broken, Reading, Writing};
 use super::segment::{MTU, Segment};
 use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
-use crate::link::{Fill, Inbound, Outbound, Path, Unsent};
+use crate::link::{Borrow, Fill, Inbound, Lend, Lent, Outbound, Path, Unsent};
 use crate::payload::Bytes;
 use crate::sync::lock;
 use mkey_core::device::Gid;
@@ -34,6 +36,9 @@ const RING: &[u8] = b"!";
 /// This side of a pair of ports.
 #[derive(Debug)]
 pub(super) struct Pair {
+    /// `None` if there is no place for them. Go before the socket and the memory.
+    lending: Option<Lending>,
+    borrowing: Option<Borrowing>,
     writing: Mutex<Writing>,
     /// Something was written of which it is not known that it was read.
     unread: AtomicBool,
@@ -77,8 +82,17 @@ impl Pair {
         own: Gid,
         peer: Gid,
     ) -> Arc<Self> {
-        let Segment { writing, reading, memory } = segment;
+        let Segment { writing, reading, lending, borrowing, memory } = segment;
+        let peer_pid = rustix::net::sockopt::socket_peercred(&socket)
+            .ok()
+            .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+        // SAFETY: both areas are of the memory, which goes after these two, and so do the descriptors.
+        let (lending, borrowing) = unsafe {
+            (Lending::new(lending, process.as_ref()), Borrowing::new(borrowing, peer_pid))
+        };
         Arc::new_cyclic(|me| Self {
+            lending,
+            borrowing,
             writing: Mutex::new(writing),
             unread: AtomicBool::new(false),
             due: Mutex::default(),
@@ -282,6 +296,34 @@ impl Path for Pair {
             Some(_) => Ok(()),
             None => self.put(packet, None, fill),
         }
+    }
+
+    fn lend(
+        &self,
+        lend: &Lend,
+        address: u64,
+        length: u64,
+        allowed: &mut dyn FnMut() -> Option<Lent>,
+    ) {
+        if let Some(lending) = &self.lending
+            && self.born == generation()
+        {
+            lending.lend(lend, address, length, allowed);
+        }
+    }
+
+    fn is_lent(&self, borrow: &Borrow) -> bool {
+        self.borrowing.as_ref().is_some_and(|borrowing| borrowing.is_lent(borrow))
+    }
+
+    unsafe fn write_direct(&self, borrow: &Borrow, source: *const u8) -> bool {
+        let Some(borrowing) = &self.borrowing else { return false };
+        if self.is_dead() || self.born != generation() {
+            return false;
+        }
+        let lives = || self.process.is_some() && !self.has_ended();
+        // SAFETY: the caller's.
+        unsafe { borrowing.write(borrow, source, lives) }
     }
 }
 

@@ -1,6 +1,7 @@
-//! The memory that two processes share: two rings, one for each direction.
+//! The memory that two processes share: two rings, one for each direction, and what each lends.
 #![allow(unsafe_code)]
 
+use super::lease;
 use super::ring::{Reading, Writing, footprint};
 use mkey_os::file_mapping::FileMapping;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -12,6 +13,8 @@ pub(super) const MTU: u32 = 15 * 4096;
 /// Of each ring.
 const CAPACITY: usize = 1 << 20;
 const RING: usize = footprint(CAPACITY);
+/// The rings, and the leases of who has created it, and of the peer.
+const SIZE: usize = 2 * RING + 2 * lease::FOOTPRINT;
 
 /// Whoever has the file can not make it shorter, which would end a process that touches its memory.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -21,6 +24,9 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 pub(super) struct Segment {
     pub(super) writing: Writing,
     pub(super) reading: Reading,
+    /// Where the leases of this side stand, and those of the peer.
+    pub(super) lending: usize,
+    pub(super) borrowing: usize,
     /// Unmapped after the rings are gone.
     pub(super) memory: FileMapping,
 }
@@ -30,7 +36,7 @@ impl Segment {
     pub(super) fn create() -> Option<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("mkey-link", flags).ok()?;
-        rustix::fs::ftruncate(&file, 2 * RING as u64).ok()?;
+        rustix::fs::ftruncate(&file, SIZE as u64).ok()?;
         rustix::fs::fcntl_add_seals(&file, SEALS).ok()?;
         Some((Self::of(&file, true)?, file))
     }
@@ -38,23 +44,26 @@ impl Segment {
     /// The memory that a peer has created.
     pub(super) fn open(file: OwnedFd) -> Option<Self> {
         let sealed = rustix::fs::fcntl_get_seals(&file).ok()?.contains(SEALS);
-        let whole = FileMapping::size_of(file.as_fd()).ok()? == 2 * RING as u64;
+        let whole = FileMapping::size_of(file.as_fd()).ok()? == SIZE as u64;
         if sealed && whole { Self::of(&file, false) } else { None }
     }
 
     /// Who has created it writes to the first ring.
     fn of(file: &OwnedFd, created: bool) -> Option<Self> {
-        let memory = FileMapping::new(file.as_fd(), 0, 2 * RING, true).ok()?;
+        let memory = FileMapping::new(file.as_fd(), 0, SIZE, true).ok()?;
         let range = memory.range();
         let middle = range.start.checked_add(RING)?;
-        let (first, second) = (range.start..middle, middle..range.end);
+        let end = middle.checked_add(RING)?;
+        let (first, second) = (range.start..middle, middle..end);
+        let leases = (end, end.checked_add(lease::FOOTPRINT)?);
+        let (lending, borrowing) = if created { leases } else { (leases.1, leases.0) };
         let (writes, reads) = if created { (first, second) } else { (second, first) };
         // SAFETY: the rings are dropped before the memory, of which nobody else in this process has
         // the addresses; it is mapped shared, writable, and can not shrink.
         let (writing, reading) = unsafe { (Writing::new(writes)?, Reading::new(reads)?) };
         // The program may have made this while the thread slept, which has hung no bell here.
         reading.arrival_bell().hang();
-        Some(Self { writing, reading, memory })
+        Some(Self { writing, reading, lending, borrowing, memory })
     }
 }
 
@@ -83,7 +92,7 @@ mod tests {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = |seals| {
             let file = rustix::fs::memfd_create("test", flags).unwrap();
-            rustix::fs::ftruncate(&file, 2 * RING as u64).unwrap();
+            rustix::fs::ftruncate(&file, SIZE as u64).unwrap();
             rustix::fs::fcntl_add_seals(&file, seals).unwrap();
             file
         };
