@@ -49,6 +49,8 @@
 //! **[`rdma_netlink`], the kernel's word on RDMA objects.** The counters of a memory region; which
 //! driver a device is of.
 //!
+//! **[`cgroup`], control groups.** The folders whose limits hold for a process.
+//!
 //! **[`rdma_cgroup`], limits on RDMA objects.** Whether a control group leaves no room for another.
 //!
 //! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
@@ -80,6 +82,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod accounting;
+pub mod cgroup;
 #[cfg(all(feature = "test-support", target_arch = "x86_64"))]
 pub mod confine;
 pub mod copy;

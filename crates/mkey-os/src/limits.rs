@@ -5,6 +5,7 @@
 use crate::error::OsError;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
+use std::path::Path;
 
 /// [`RAISE_MEMLOCK`] as a literal, for texts put together at compile time.
 macro_rules! raise_memlock {
@@ -97,7 +98,12 @@ pub fn map_count() -> Result<u64, OsError> {
 
 /// The NUMA nodes that are online, ascending; `[0]` where the kernel has no NUMA.
 pub fn numa_nodes() -> Vec<u32> {
-    fs::read_to_string("/sys/devices/system/node/online")
+    numa_nodes_below(Path::new("/"))
+}
+
+/// The same of the machine whose file system has this root.
+pub fn numa_nodes_below(root: &Path) -> Vec<u32> {
+    fs::read_to_string(root.join("sys/devices/system/node/online"))
         .ok()
         .and_then(|text| parse_ranges(text.trim()))
         .filter(|nodes| !nodes.is_empty())
@@ -115,10 +121,11 @@ pub(crate) fn number(file: &'static str) -> Result<u64, OsError> {
     text.trim().parse().map_err(|_| OsError::new(file, rustix::io::Errno::INVAL))
 }
 
-/// "0-2,5" as 0, 1, 2, 5.
-fn parse_ranges(text: &str) -> Option<Vec<u32>> {
-    /// More nodes than any kernel is built for.
-    const MOST: u32 = 4096;
+/// A list of the kernel's, of nodes or CPUs: "0-2,5" as 0, 1, 2, 5. `None` for what is none, or names
+/// more than any kernel is built for.
+pub fn parse_ranges(text: &str) -> Option<Vec<u32>> {
+    /// More nodes, and as many CPUs, than any kernel is built for.
+    const MOST: u32 = 8192;
     let mut all = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -127,6 +134,9 @@ fn parse_ranges(text: &str) -> Option<Vec<u32>> {
             return None;
         }
         all.extend(first..=last);
+        if all.len() > MOST as usize + 1 {
+            return None;
+        }
     }
     Some(all)
 }

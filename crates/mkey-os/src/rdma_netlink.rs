@@ -1,6 +1,6 @@
 //! What the kernel tells of RDMA objects by netlink (include/uapi/rdma/rdma_netlink.h): the
-//! counters of a memory region, as `rdma statistic show mr` prints them, and which driver a device
-//! is of.
+//! counters of a memory region, as `rdma statistic show mr` prints them, which driver a device is of,
+//! how many objects of each kind it has, and what holds for all devices.
 //!
 //! Drivers differ in what they count. mlx5 counts the pages of on-demand regions; soft-RoCE counts
 //! nothing for a region.
@@ -89,6 +89,77 @@ pub fn driver_id(device: &str) -> Result<Option<u32>, NetlinkError> {
         Ok(())
     })?;
     Ok(id)
+}
+
+/// What holds for all devices, as `rdma system show` prints it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// Pages pinned by a parent are copied for a child at fork: fork protection is not needed. `None`
+    /// where the kernel does not tell (before 5.12).
+    pub copy_on_fork: Option<bool>,
+    /// Each device belongs to one network namespace; else all see all devices.
+    pub netns_exclusive: Option<bool>,
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`NetlinkError`].
+pub fn system() -> Result<System, NetlinkError> {
+    let mut socket = Socket::open()?;
+    let mut system = System::default();
+    socket.ask(&Request::new(message::SYS_GET), |answer| {
+        system = system_of(answer)?;
+        Ok(())
+    })?;
+    Ok(system)
+}
+
+fn system_of(answer: &[u8]) -> Result<System, Unreadable> {
+    let answer = attributes(answer);
+    Ok(System {
+        copy_on_fork: answer.u8(message::SYS_COPY_ON_FORK)?.map(|on| on != 0),
+        // RDMA_SYS_NETNS_MODE: 1 where it is shared.
+        netns_exclusive: answer.u8(message::SYS_NETNS_MODE)?.map(|shared| shared == 0),
+    })
+}
+
+/// How many objects of a kind a device has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InUse {
+    /// The kind, as the kernel calls it: `pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`.
+    pub kind: String,
+    /// How many there are now, of all processes.
+    pub current: u64,
+    /// How many there may be, where the kernel tells.
+    pub most: Option<u64>,
+}
+
+/// How many objects of each kind `device` has, as `rdma resource show` prints it.
+///
+/// # Errors
+/// [`NetlinkError`].
+pub fn in_use(device: &str) -> Result<Vec<InUse>, NetlinkError> {
+    let mut socket = Socket::open()?;
+    let index = device_index(&mut socket, device)?;
+    let request = Request::new(message::RES_GET).u32(message::DEV_INDEX, index);
+    let mut all = Vec::new();
+    socket.ask(&request, |answer| in_use_of(answer, &mut all))?;
+    Ok(all)
+}
+
+fn in_use_of(answer: &[u8], into: &mut Vec<InUse>) -> Result<(), Unreadable> {
+    let Some(table) = attributes(answer).get(message::RES_SUMMARY)? else { return Ok(()) };
+    for entry in attributes(table).all(message::RES_SUMMARY_ENTRY) {
+        let entry = attributes(entry?);
+        let kind = entry.text(message::RES_SUMMARY_ENTRY_NAME)?;
+        let current = entry.u64(message::RES_SUMMARY_ENTRY_CURR)?;
+        let most = entry.u64(message::RES_SUMMARY_ENTRY_MAX)?;
+        if let (Some(kind), Some(current)) = (kind, current) {
+            into.push(InUse { kind: kind.to_owned(), current, most });
+        }
+    }
+    Ok(())
 }
 
 /// The counters in an answer.
@@ -304,6 +375,38 @@ mod tests {
         assert_eq!(search(&[region(Some(1), 4)]), (None, false));
         assert_eq!(search(&[region(None, 4)]), (None, true));
         assert_eq!(search(&[]), (None, false));
+    }
+
+    #[test]
+    fn objects_in_use_are_told_by_kind() {
+        let entry = |kind: &[u8], current: u64, most: Option<u64>| {
+            let most = most
+                .map(|most| attribute(message::RES_SUMMARY_ENTRY_MAX, &most.to_ne_bytes()))
+                .unwrap_or_default();
+            let kind = attribute(message::RES_SUMMARY_ENTRY_NAME, kind);
+            let current = attribute(message::RES_SUMMARY_ENTRY_CURR, &current.to_ne_bytes());
+            table(message::RES_SUMMARY_ENTRY, &[kind, current, most])
+        };
+        let entries = [entry(b"qp\0", 1, None), entry(b"mr\0", 7, Some(64))];
+        let answer =
+            [attribute(message::DEV_NAME, b"rxe0\0"), table(message::RES_SUMMARY, &entries)]
+                .concat();
+        let mut read = Vec::new();
+        in_use_of(&answer, &mut read).unwrap();
+        let told = |kind: &str, current, most| InUse { kind: kind.to_owned(), current, most };
+        assert_eq!(read, [told("qp", 1, None), told("mr", 7, Some(64))]);
+        assert!(in_use_of(&answer[..answer.len() - 4], &mut read).is_err());
+    }
+
+    #[test]
+    fn what_holds_for_all_devices_is_told() {
+        let answer =
+            [attribute(message::SYS_NETNS_MODE, &[1]), attribute(message::SYS_COPY_ON_FORK, &[1])]
+                .concat();
+        let told = System { copy_on_fork: Some(true), netns_exclusive: Some(false) };
+        assert_eq!(system_of(&answer), Ok(told));
+        assert_eq!(system_of(&[]), Ok(System::default()));
+        assert!(system_of(&attribute(message::SYS_COPY_ON_FORK, &[])).is_err());
     }
 
     /// On machines without RDMA, too: there is no netlink of RDMA then, or no such device.
