@@ -8,6 +8,7 @@
 //! * [`mod@run`]: `mkey run`, programs that know nothing of mkey on software RNICs.
 //! * [`input`]: files that are read whole, up to a length.
 //! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
+//! * [`mod@doctor`]: `mkey doctor`, whether a host is ready for RDMA. [`process`]: what files of a process say.
 //! * [`mod@explain`]: `mkey explain`, what an error means and what mends it. [`lang`]: in which language.
 //! * [`allocations`]: heap allocations, counted.
 #![deny(unsafe_code)]
@@ -18,12 +19,14 @@ pub mod cli;
 pub mod config;
 pub mod device;
 pub mod devices;
+pub mod doctor;
 pub mod exit;
 pub mod explain;
 pub mod html;
 pub mod input;
 pub mod lang;
 pub mod model;
+pub mod process;
 pub mod run;
 
 use clap::Parser;

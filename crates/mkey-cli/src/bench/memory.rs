@@ -40,11 +40,7 @@ pub struct Bounds {
 
 /// What bounds the memory here and now.
 pub fn bounds() -> Bounds {
-    Bounds {
-        available: available(),
-        cgroup: cgroup_room(Path::new("/")),
-        lockable: lockable(),
-    }
+    Bounds { available: available(), cgroup: cgroup_room(Path::new("/")), lockable: lockable() }
 }
 
 /// How much of `asked` fits into `bounds`.
