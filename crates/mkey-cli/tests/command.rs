@@ -46,6 +46,7 @@ fn help_version_completions_and_manual_are_results() {
         (&["completions", "zsh"], "#compdef mkey"),
         (&["config", "switch", "--help"], "mkey config switch --vendor sonic --dscp-map"),
         (&["config", "check", "--help"], "mkey config check --host --switch running-config.txt"),
+        (&["doctor", "--help"], "mkey doctor --merge reports"),
         (&["explain", "--help"], "dmesg | mkey explain"),
         (&["man"], ".TH"),
     ] {
@@ -62,6 +63,8 @@ fn a_closed_pipe_ends_quietly() {
         &["man"][..],
         &["completions", "fish"],
         &["explain", "EINVAL"],
+        &["doctor"],
+        &["doctor", "--json"],
         &["config", "switch", "--vendor", "eos"],
         &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve"],
         &["bench", "--memory", "2MiB", "--time", "100ms", "--no-reserve", "--json", "-"],

@@ -11,10 +11,12 @@ pub fn script(report: &Report, words: &Words) -> String {
     let head = words.fill("script-head", lang, &[("host", report.host.clone())]);
     let mut out = format!("#!/bin/sh\n# {}\nset -eu\n", printable(&head));
     let mut told = BTreeSet::new();
+    let mut nothing = true;
     for check in &report.checks {
         if !matches!(check.status, Status::Fail | Status::Warn) || check.mend.is_empty() {
             continue;
         }
+        nothing = false;
         comment(&mut out, &format!("\n{} {}", check.code, check.subject), &check.found);
         comment(&mut out, "", &check.why);
         for mend in &check.mend {
@@ -32,7 +34,7 @@ pub fn script(report: &Report, words: &Words) -> String {
             }
         }
     }
-    if told.is_empty() && !report.checks.iter().any(|check| !check.mend.is_empty()) {
+    if nothing {
         comment(&mut out, "", &words.common("script-none", lang));
     }
     out

@@ -147,7 +147,7 @@ pub fn report(report: &Report, words: &Words) -> String {
     }
     writer.out.push('\n');
     writer.summary(report);
-    if report.checks.iter().any(|check| !check.mend.is_empty()) {
+    if report.exit_code() > 0 {
         let nothing = writer.common("changed-nothing");
         writer.line("", &nothing);
     }

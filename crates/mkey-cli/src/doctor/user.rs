@@ -61,7 +61,7 @@ fn groups(files: &Files, user: &str) -> Option<Vec<String>> {
 }
 
 /// How closely a line of limits.conf names somebody. A closer line wins; of two alike the later.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
     Everybody,
     Group,

@@ -10,10 +10,11 @@ use std::path::Path;
 
 /// A report with one check.
 fn report(host: &str, status: &str, soft: &str) -> String {
+    let host = serde_json::to_string(host).unwrap();
     format!(
-        r#"{{"kind":"mkey-doctor","schema":1,"host":{host:?},"checks":[
+        r#"{{"kind":"mkey-doctor","schema":1,"host":{host},"checks":[
             {{"code":"MEMLOCK","subject":"","status":{status:?},"found":"{soft} may be locked",
-              "values":{{"soft":{soft:?}}},"measured":{{"left":{host:?}}},"mend":[{{"what":"Raise it.","run":["raise"]}}]}}]}}"#
+              "values":{{"soft":{soft:?}}},"measured":{{"left":{host}}},"mend":[{{"what":"Raise it.","run":["raise"]}}]}}]}}"#
     )
 }
 
