@@ -58,6 +58,7 @@ codes! {
     DeviceLimits "DEVICE_LIMITS" "What a device says it can hold.",
     Windows "WINDOWS" "Memory windows, tried.",
     OnDemand "ON_DEMAND" "On-demand paging, tried.",
+    DmaBuf "DMA_BUF" "Regions of a dma-buf, tried.",
     Resources "RESOURCES" "Objects in use against the device's limits.",
     RkeyPredictable "RKEY_PREDICTABLE" "How guessable keys are, sampled.",
     PeerMemory "PEER_MEMORY" "GPU memory: peer-memory modules and dma-buf.",

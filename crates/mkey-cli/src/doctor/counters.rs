@@ -3,6 +3,8 @@
 use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
+use super::ports;
+use std::process::{Command, Stdio};
 
 /// Counters that ought to be 0, by driver and kernel, and what each of them says.
 const TROUBLE: [(&str, &str); 41] = [
@@ -57,6 +59,9 @@ pub fn check(at: &Context) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for device in devices {
+        if at.files.live() && at.is_hardware(&device) {
+            findings.extend(interfaces(at, &device));
+        }
         let base = format!("{DEVICES}/{device}");
         let mut places = vec![(device.clone(), vec![format!("{base}/hw_counters")])];
         places.extend(at.ports(&device).into_iter().map(|port| {
@@ -77,6 +82,57 @@ pub fn check(at: &Context) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// What the interfaces of a device count of pauses and discards, which only the program ethtool tells.
+fn interfaces(at: &Context, device: &str) -> Vec<Finding> {
+    let all = at.ports(device).into_iter().flat_map(|port| ports::nets(at, device, &port));
+    let told = all.filter_map(|net| Some((ethtool(&net)?, net)));
+    told.flat_map(|(text, net)| of_interface(&text, &net)).collect()
+}
+
+fn ethtool(net: &str) -> Option<String> {
+    let mut command = Command::new("ethtool");
+    command.args(["-S", net]).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The findings in what `ethtool -S` printed.
+fn of_interface(text: &str, net: &str) -> Vec<Finding> {
+    let of = |line: &str| {
+        let (name, value) = line.trim().split_once(':')?;
+        let value = value.trim().parse::<u64>().ok().filter(|value| *value > 0)?;
+        let says = interface_trouble(name)?;
+        Some(
+            Finding::new(Code::Counters, Status::Warn, says)
+                .of(format!("{net} {name}"))
+                .word("counter", name)
+                .measure("value", value)
+                .by("ethtool -S")
+                .mend("counters"),
+        )
+    };
+    text.lines().filter_map(of).collect()
+}
+
+/// What a counter of an interface says, if it ought to be 0. A pause is none; one without end is.
+fn interface_trouble(name: &str) -> Option<&'static str> {
+    let storms = [
+        "tx_pause_storm_warning_events",
+        "tx_pause_storm_error_events",
+        "continuous_roce_pause_events",
+    ];
+    let by_priority = name.strip_prefix("rx_prio").and_then(|rest| rest.split_once('_'));
+    let discards = ["discards", "buf_discard", "cong_discard"];
+    if storms.contains(&name) {
+        Some("pause")
+    } else if name == "rx_discards_phy" || by_priority.is_some_and(|(_, of)| discards.contains(&of))
+    {
+        Some("discards")
+    } else {
+        None
+    }
 }
 
 /// A finding for each counter that shows trouble; one that all is quiet if none does; nothing if
@@ -120,4 +176,24 @@ fn of_place(at: &Context, subject: &str, folders: &[String]) -> Vec<Finding> {
         findings.push(folders.iter().fold(finding, |finding, folder| finding.file(folder)));
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn storms_and_discards_of_interfaces_are_trouble_and_pauses_are_not() {
+        let text = "NIC statistics:\n     rx_prio3_pause: 900\n     rx_prio3_buf_discard: 7\n     \
+                    rx_discards_phy: 0\n     tx_pause_storm_error_events: 2\n     odd\n     a: b\n";
+        let found = of_interface(text, "eth2");
+        let told: Vec<_> = found.iter().map(|f| (f.subject.as_str(), f.says)).collect();
+        assert_eq!(
+            told,
+            [
+                ("eth2 rx_prio3_buf_discard", "discards"),
+                ("eth2 tx_pause_storm_error_events", "pause")
+            ]
+        );
+    }
 }

@@ -29,7 +29,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
     let smallest = sizes.iter().copied().min().unwrap_or_default();
     let pools: Vec<_> =
         sizes.iter().map(|size| (*size, hugepages::pool_below(root, *size))).collect();
-    let any = pools.iter().any(|(_, pool)| pool.as_ref().is_some_and(|pool| has_pages(pool)));
+    let any = pools.iter().any(|(_, pool)| pool.as_ref().is_some_and(has_pages));
     let mut findings = Vec::new();
     for (page, pool) in &pools {
         let Some(pool) = pool else {

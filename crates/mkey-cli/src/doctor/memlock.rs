@@ -85,6 +85,8 @@ fn limit(at: &Context, allowed: &Allowed) -> Finding {
         .file(&at.of_process("limits"))
         .file(&at.of_process("status"));
     let finding = if room_above { finding.mend("memlock-soft") } else { finding };
+    let other = at.process != "self";
+    let finding = if other { finding.mend("memlock-process") } else { finding };
     finding.mend("memlock")
 }
 

@@ -37,6 +37,7 @@ pub mod text;
 pub mod texts;
 mod thp;
 mod user;
+mod writer;
 
 use crate::bench::export;
 use crate::cli::print;

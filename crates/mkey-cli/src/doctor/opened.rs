@@ -33,8 +33,14 @@ enum Shown {
     Silent,
 }
 
-const CODES: [Code; 5] =
-    [Code::DeviceLimits, Code::Windows, Code::OnDemand, Code::Resources, Code::RkeyPredictable];
+const CODES: [Code; 6] = [
+    Code::DeviceLimits,
+    Code::Windows,
+    Code::OnDemand,
+    Code::DmaBuf,
+    Code::Resources,
+    Code::RkeyPredictable,
+];
 
 /// The checks of all devices.
 pub fn check(at: &Context) -> Vec<Finding> {
@@ -64,6 +70,7 @@ fn of_device(device: &str) -> Vec<Finding> {
                 limits(device, &seen),
                 windows(device, &seen),
                 on_demand(device, &seen),
+                dma_buf(device, &seen),
                 resources(device, &seen),
             ];
             findings.push(match &seen.keys {
@@ -204,6 +211,18 @@ fn on_demand(device: &str, seen: &Seen) -> Finding {
         .value("implicit", offered(implicit))
         .word("known", explicit.map_or("-", |feature| feature.known.as_str()))
         .by("ibv_reg_mr(IBV_ACCESS_ON_DEMAND)")
+}
+
+fn dma_buf(device: &str, seen: &Seen) -> Finding {
+    let tried = feature(seen, "dma-buf regions");
+    let offered = tried.is_some_and(|feature| feature.offered);
+    let (status, says) =
+        if offered { (Status::Ok, "offered") } else { (Status::NotApplicable, "not-offered") };
+    Finding::new(Code::DmaBuf, status, says)
+        .of(device)
+        .value("offered", offered)
+        .word("known", tried.map_or("-", |feature| feature.known.as_str()))
+        .by("ibv_reg_dmabuf_mr")
 }
 
 /// What is in use of a kind, and how much there may be.

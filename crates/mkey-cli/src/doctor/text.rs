@@ -1,14 +1,58 @@
 //! A report as text, and its checklist.
 
-use super::checklist::Point;
 use super::finding::Status;
 use super::launcher::Launcher;
 use super::report::{Check, Report};
 use super::texts::Words;
-use crate::lang::{Lang, wrap};
+use super::writer::Writer;
 
-/// Columns of a line.
-pub const WIDTH: usize = 100;
+/// The report: what fails first, then what may, then the rest.
+pub fn report(report: &Report, words: &Words) -> String {
+    let mut writer = Writer::new(words, report.lang);
+    writer.line("", &head(report, words));
+    if !report.probes {
+        let only = writer.common("files-only");
+        writer.line("", &only);
+    }
+    let mut checks: Vec<&Check> = report.checks.iter().collect();
+    // Stable: within a status the order of the codes stays.
+    checks.sort_by_key(|check| check.status);
+    let mut last = None;
+    for check in checks {
+        // What is bad takes several lines: each stands for itself.
+        if is_bad(check) || last != Some(check.status) {
+            writer.whole("");
+        }
+        write_check(&mut writer, check);
+        last = Some(check.status);
+    }
+    writer.whole("");
+    summary(&mut writer, report);
+    if report.exit_code() > 0 {
+        let nothing = writer.common("changed-nothing");
+        writer.line("", &nothing);
+    }
+    writer.finish()
+}
+
+/// The checklist.
+pub fn checklist(report: &Report, words: &Words) -> String {
+    let mut writer = Writer::new(words, report.lang);
+    writer.line("", &head(report, words));
+    writer.whole("");
+    for (number, point) in report.checklist.iter().enumerate() {
+        let (answer, colon) = (writer.common(point.answer.text()), writer.colon());
+        writer.line(&format!("{}. ", number + 1), &format!("{}{colon}{answer}", point.what));
+        for line in &point.evidence {
+            writer.line("   - ", line);
+        }
+    }
+    writer.finish()
+}
+
+fn is_bad(check: &Check) -> bool {
+    matches!(check.status, Status::Fail | Status::Warn)
+}
 
 /// The name of a status' text.
 fn status_text(status: Status) -> &'static str {
@@ -21,90 +65,52 @@ fn status_text(status: Status) -> &'static str {
     }
 }
 
-/// What a text is written with.
-struct Writer<'w> {
-    words: &'w Words,
-    lang: Lang,
-    out: String,
+fn write_check(writer: &mut Writer<'_>, check: &Check) {
+    let (status, colon) = (writer.common(status_text(check.status)), writer.colon());
+    // Chinese takes two columns a character.
+    let columns: usize = status.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
+    let pad = " ".repeat(5usize.saturating_sub(columns));
+    let of = if check.subject.is_empty() { String::new() } else { format!(" [{}]", check.subject) };
+    let title = writer.words.about(check.code).map_or("", |about| about.title.pick(writer.lang));
+    let first = format!("{status}{pad} {:<17} ", check.code);
+    writer.line(&first, &format!("{title}{of}{colon}{}", check.found));
+    let mut detail = |name: &str, text: &str| {
+        let first = format!("      {}{colon}", writer.common(name));
+        writer.line(&first, text);
+    };
+    if is_bad(check) {
+        detail("read", &check.read.join(", "));
+        detail("why", &check.why);
+    }
+    for mend in &check.mend {
+        let first = format!("      {}{colon}", writer.common("mend"));
+        writer.line(&first, &mend.what);
+        for line in mend.run.iter().chain(&mend.edit) {
+            writer.whole(&format!("          {line}"));
+        }
+    }
 }
 
-impl Writer<'_> {
-    fn line(&mut self, first: &str, text: &str) {
-        for line in wrap(first, text, WIDTH) {
-            self.out.push_str(&line);
-            self.out.push('\n');
-        }
-    }
-
-    /// A line that is to be copied stays whole.
-    fn whole(&mut self, line: &str) {
-        self.out.push_str(line);
-        self.out.push('\n');
-    }
-
-    fn common(&self, name: &str) -> String {
-        self.words.common(name, self.lang)
-    }
-
-    fn check(&mut self, check: &Check) {
-        let status = self.common(status_text(check.status));
-        // Chinese takes two columns a character.
-        let wide = status.chars().filter(|c| !c.is_ascii()).count();
-        let pad = " ".repeat(5usize.saturating_sub(status.chars().count() + wide));
-        let of =
-            if check.subject.is_empty() { String::new() } else { format!(" [{}]", check.subject) };
-        let title = self.words.about(check.code).map_or("", |about| about.title.pick(self.lang));
-        let colon = self.lang.pick(": ", "：");
-        self.line(
-            &format!("{status}{pad} {:<17} ", check.code),
-            &format!("{title}{of}{colon}{}", check.found),
-        );
-        if !matches!(check.status, Status::Fail | Status::Warn) {
-            if check.mend.is_empty() {
-                return;
-            }
-        } else {
-            self.detail("read", &check.read.join(", "));
-            self.detail("why", &check.why);
-        }
-        for mend in &check.mend {
-            self.detail("mend", &mend.what);
-            for line in mend.run.iter().chain(&mend.edit) {
-                self.whole(&format!("          {line}"));
-            }
-        }
-    }
-
-    fn detail(&mut self, name: &str, text: &str) {
-        let name = self.common(name);
-        let colon = self.lang.pick(": ", "：");
-        self.line(&format!("      {name}{colon}"), text);
-    }
-
-    fn summary(&mut self, report: &Report) {
-        let count = |status| report.summary.get(&status).copied().unwrap_or(0).to_string();
-        let text = self.words.fill(
-            "summary",
-            self.lang,
-            &[
-                ("fail", count(Status::Fail)),
-                ("warn", count(Status::Warn)),
-                ("ok", count(Status::Ok)),
-                ("na", count(Status::NotApplicable)),
-                ("unread", count(Status::NotReadable)),
-            ],
-        );
-        self.line("", &text);
-    }
+fn summary(writer: &mut Writer<'_>, report: &Report) {
+    let count = |status| report.summary.get(&status).copied().unwrap_or(0).to_string();
+    let counts = [
+        ("fail", count(Status::Fail)),
+        ("warn", count(Status::Warn)),
+        ("ok", count(Status::Ok)),
+        ("na", count(Status::NotApplicable)),
+        ("unread", count(Status::NotReadable)),
+    ];
+    let text = writer.filled("summary", &counts);
+    writer.line("", &text);
 }
 
 /// Who was looked at, in a line.
-pub fn head(report: &Report, words: &Words) -> String {
+fn head(report: &Report, words: &Words) -> String {
     let lang = report.lang;
-    let pid = report.process.pid.map(|pid| pid.to_string());
-    let process = match pid {
+    let process = match report.process.pid {
         Some(pid) => {
-            words.fill("process", lang, &[("pid", pid), ("name", report.process.name.clone())])
+            let name = report.process.name.clone();
+            words.fill("process", lang, &[("pid", pid.to_string()), ("name", name)])
         }
         None => words.common("own-process", lang),
     };
@@ -119,54 +125,4 @@ pub fn head(report: &Report, words: &Words) -> String {
         "mkey {} doctor{colon}{}{comma}Linux {}{comma}{process}{comma}{started}",
         report.mkey, report.host, report.kernel
     )
-}
-
-/// The report: what fails first, then what may, then the rest.
-pub fn report(report: &Report, words: &Words) -> String {
-    let mut writer = Writer { words, lang: report.lang, out: String::new() };
-    writer.line("", &head(report, words));
-    if !report.probes {
-        let only = writer.common("files-only");
-        writer.line("", &only);
-    }
-    writer.out.push('\n');
-    let mut checks: Vec<&Check> = report.checks.iter().collect();
-    // Stable: within a status the order of the codes stays.
-    checks.sort_by_key(|check| check.status);
-    let mut last = None;
-    for check in checks {
-        let bad = matches!(check.status, Status::Fail | Status::Warn);
-        if last.is_some_and(|last: Status| last != check.status) && !bad {
-            writer.out.push('\n');
-        }
-        writer.check(check);
-        if bad {
-            writer.out.push('\n');
-        }
-        last = (!bad).then_some(check.status);
-    }
-    writer.out.push('\n');
-    writer.summary(report);
-    if report.exit_code() > 0 {
-        let nothing = writer.common("changed-nothing");
-        writer.line("", &nothing);
-    }
-    writer.out
-}
-
-/// The checklist.
-pub fn checklist(report: &Report, words: &Words) -> String {
-    let mut writer = Writer { words, lang: report.lang, out: String::new() };
-    writer.line("", &head(report, words));
-    writer.out.push('\n');
-    for (number, point) in report.checklist.iter().enumerate() {
-        let Point { what, answer, evidence, .. } = point;
-        let answer = writer.common(answer.text());
-        let colon = report.lang.pick(": ", "：");
-        writer.line(&format!("{}. ", number + 1), &format!("{what}{colon}{answer}"));
-        for line in evidence {
-            writer.line("   - ", line);
-        }
-    }
-    writer.out
 }

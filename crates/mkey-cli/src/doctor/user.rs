@@ -162,13 +162,12 @@ fn service_default(files: &Files) -> Option<String> {
     let mut paths = vec!["etc/systemd/system.conf".to_owned()];
     let folder = "etc/systemd/system.conf.d";
     paths.extend(files.names(folder).unwrap_or_default().iter().map(|n| format!("{folder}/{n}")));
-    let texts = paths.iter().filter_map(|path| files.text(path).ok());
-    let values = texts.filter_map(|text| {
-        let lines = text.lines().rev().map(str::trim);
-        let mut values = lines.filter_map(|line| line.strip_prefix("DefaultLimitMEMLOCK="));
-        values.next().map(str::to_owned)
-    });
-    values.last()
+    // The last file counts, and the last line in it.
+    paths.iter().rev().find_map(|path| {
+        let text = files.text(path).ok()?;
+        let mut lines = text.lines().rev().map(str::trim);
+        lines.find_map(|line| line.strip_prefix("DefaultLimitMEMLOCK=").map(str::to_owned))
+    })
 }
 
 #[cfg(test)]

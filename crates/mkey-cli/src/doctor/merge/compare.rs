@@ -138,7 +138,7 @@ fn judge<'v>(values: &[Option<&'v String>]) -> Option<Judged<'v>> {
     Some(match usual {
         Some((usual, hosts)) => {
             let odd = numbered.filter(|(_, value)| value != usual).collect();
-            (Some(Share { value: usual.map(|value| value.clone()), hosts: *hosts }), odd)
+            (Some(Share { value: usual.cloned(), hosts: *hosts }), odd)
         }
         None => (None, numbered.collect()),
     })

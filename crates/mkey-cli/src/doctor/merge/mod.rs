@@ -22,11 +22,11 @@ use std::path::Path;
 pub fn run(folder: &Path, json: Option<&Path>, words: &Words, lang: Lang) -> Result<(), End> {
     let (hosts, skipped) = read::folder(folder, words, lang)?;
     if hosts.is_empty() {
+        let mut why = format!("{}: no report of mkey doctor (mkey doctor --json)", folder.display());
         for skip in &skipped {
             let told = [("file", skip.file.clone()), ("why", skip.why.clone())];
-            eprintln!("mkey: {}", words.fill("merge-skipped", lang, &told));
+            why.push_str(&format!("\n  {}", words.fill("merge-skipped", lang, &told)));
         }
-        let why = format!("{}: no report of mkey doctor (mkey doctor --json)", folder.display());
         return Err(End::Status(2, why));
     }
     let merged = compare::compare(&hosts, skipped);

@@ -44,7 +44,7 @@ fn the_odd_host_is_told_with_the_value_of_most() {
     assert_eq!(merged.exit_code(), 2);
     let words = Words::load().unwrap();
     let text = text::merged(&merged, &words, Lang::En);
-    for part in ["3 hosts", "2 of 3 have unlimited", "c has 64 KiB", "@ c", "raise"] {
+    for part in ["3 hosts", "2 of 3 have unlimited", "64 KiB: c", "@ c", "raise"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     assert!(text::merged(&merged, &words, Lang::Zh).contains("3 台主机"));

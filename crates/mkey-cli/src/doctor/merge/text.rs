@@ -1,105 +1,101 @@
 //! Compared hosts as text.
 
-use super::compare::{Difference, Merged};
+use super::compare::{Difference, Merged, ToMend};
 use crate::doctor::finding::Status;
-use crate::doctor::text::WIDTH;
 use crate::doctor::texts::Words;
-use crate::lang::{Lang, wrap};
+use crate::doctor::writer::Writer;
+use crate::lang::Lang;
+use std::collections::BTreeMap;
 
-/// More hosts than this are counted, not listed.
+/// Of more hosts than this the first are listed.
 const LISTED: usize = 8;
 
 /// What came of comparing, as text.
 pub fn merged(merged: &Merged, words: &Words, lang: Lang) -> String {
-    let mut out = String::new();
-    let mut line = |first: &str, text: &str| {
-        for line in wrap(first, text, WIDTH) {
-            out.push_str(&line);
-            out.push('\n');
-        }
-    };
+    let mut writer = Writer::new(words, lang);
+    let colon = writer.colon();
     let hosts = merged.hosts.len().to_string();
-    let head = words.fill("merge-head", lang, &[("hosts", hosts.clone())]);
-    let colon = lang.pick(": ", "：");
-    line("", &format!("mkey {} doctor --merge{colon}{head}", env!("CARGO_PKG_VERSION")));
+    let head = writer.filled("merge-head", &[("hosts", hosts.clone())]);
+    writer.line("", &format!("mkey {} doctor --merge{colon}{head}", env!("CARGO_PKG_VERSION")));
     for skip in &merged.skipped {
         let told = [("file", skip.file.clone()), ("why", skip.why.clone())];
-        line("  ", &words.fill("merge-skipped", lang, &told));
+        let skipped = writer.filled("merge-skipped", &told);
+        writer.line("  ", &skipped);
     }
-    line("", "");
-    if merged.differences.is_empty() {
-        line("", &words.common("merge-alike", lang));
+    writer.whole("");
+    let head = if merged.differences.is_empty() {
+        writer.common("merge-alike")
     } else {
-        line("", &format!("{}{colon}", words.common("merge-differs", lang)));
+        format!("{}{colon}", writer.common("merge-differs"))
+    };
+    writer.line("", &head);
+    for one in &merged.differences {
+        difference(&mut writer, one, &hosts);
     }
-    for difference in &merged.differences {
-        line("  ", &title(difference));
-        let lacks = || words.common("merge-lacks", lang);
-        let usual = match &difference.majority {
-            Some(share) => words.fill(
-                "merge-majority",
-                lang,
-                &[
-                    ("count", share.hosts.to_string()),
-                    ("hosts", hosts.clone()),
-                    ("value", share.value.clone().unwrap_or_else(lacks)),
-                ],
-            ),
-            None => words.common("merge-no-majority", lang),
-        };
-        line("    ", &usual);
-        for odd in &difference.odd {
-            let value = odd.value.clone().unwrap_or_else(lacks);
-            let told = [("host", odd.host.clone()), ("value", value)];
-            line("    - ", &words.fill("merge-odd", lang, &told));
-        }
-    }
-    line("", "");
-    if merged.mends.is_empty() {
-        line("", &words.common("merge-well", lang));
+    writer.whole("");
+    let head = if merged.mends.is_empty() {
+        writer.common("merge-well")
     } else {
-        line("", &format!("{}{colon}", words.common("merge-mend", lang)));
+        format!("{}{colon}", writer.common("merge-mend"))
+    };
+    writer.line("", &head);
+    for one in &merged.mends {
+        to_mend(&mut writer, one);
     }
-    let mut all = String::new();
-    for mend in &merged.mends {
-        let status = if mend.status == Status::Fail { "status-fail" } else { "status-warn" };
-        let subject =
-            if mend.subject.is_empty() { String::new() } else { format!(" [{}]", mend.subject) };
-        let (more, listed) = match mend.hosts.len() {
-            count if count <= LISTED => (String::new(), mend.hosts.join(", ")),
-            count => (
-                format!(", ... ({count})"),
-                mend.hosts.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", "),
-            ),
-        };
-        let status = words.common(status, lang);
-        let text = format!("{}{subject}{colon}{}", mend.code, mend.found);
-        for line in wrap(&format!("  {status} "), &text, WIDTH) {
-            all.push_str(&line);
-            all.push('\n');
-        }
-        for line in wrap("      @ ", &format!("{listed}{more}"), WIDTH) {
-            all.push_str(&line);
-            all.push('\n');
-        }
-        for mend in &mend.mend {
-            for line in wrap("      ", &mend.what, WIDTH) {
-                all.push_str(&line);
-                all.push('\n');
-            }
-            for command in mend.run.iter().chain(&mend.edit) {
-                all.push_str("          ");
-                all.push_str(command);
-                all.push('\n');
-            }
-        }
-    }
-    out.push_str(&all);
-    out
+    writer.finish()
 }
 
-fn title(difference: &Difference) -> String {
-    let Difference { code, subject, value, .. } = difference;
-    let subject = if subject.is_empty() { String::new() } else { format!(" [{subject}]") };
-    format!("{code}{subject} {value}")
+fn difference(writer: &mut Writer<'_>, one: &Difference, hosts: &str) {
+    writer.line("  ", &format!("{} {}", title(&one.code, &one.subject), one.value));
+    let lacks = writer.common("merge-lacks");
+    let usual = match &one.majority {
+        Some(share) => {
+            let value = share.value.clone().unwrap_or_else(|| lacks.clone());
+            let count = share.hosts.to_string();
+            let told = [("count", count), ("hosts", hosts.to_owned()), ("value", value)];
+            writer.filled("merge-majority", &told)
+        }
+        None => writer.common("merge-no-majority"),
+    };
+    writer.line("    ", &usual);
+    for (value, hosts) in by_value(one) {
+        let value = value.cloned().unwrap_or_else(|| lacks.clone());
+        let odd = writer.filled("merge-odd", &[("value", value), ("hosts", hosts)]);
+        writer.line("    - ", &odd);
+    }
+}
+
+fn to_mend(writer: &mut Writer<'_>, one: &ToMend) {
+    let status = if one.status == Status::Fail { "status-fail" } else { "status-warn" };
+    let (status, colon) = (writer.common(status), writer.colon());
+    let text = format!("{}{colon}{}", title(&one.code, &one.subject), one.found);
+    writer.line(&format!("  {status} "), &text);
+    writer.line("      @ ", &listed(&one.hosts));
+    for mend in &one.mend {
+        writer.line("      ", &mend.what);
+        for command in mend.run.iter().chain(&mend.edit) {
+            writer.whole(&format!("          {command}"));
+        }
+    }
+}
+
+fn title(code: &str, subject: &str) -> String {
+    if subject.is_empty() { code.to_owned() } else { format!("{code} [{subject}]") }
+}
+
+/// The other values of a difference, each with its hosts.
+fn by_value(difference: &Difference) -> Vec<(Option<&String>, String)> {
+    let mut table = BTreeMap::<Option<&String>, Vec<String>>::new();
+    for odd in &difference.odd {
+        table.entry(odd.value.as_ref()).or_default().push(odd.host.clone());
+    }
+    table.into_iter().map(|(value, hosts)| (value, listed(&hosts))).collect()
+}
+
+/// Hosts in a line: the first, and how many there are if that is not all.
+fn listed(hosts: &[String]) -> String {
+    let first: Vec<&str> = hosts.iter().take(LISTED).map(String::as_str).collect();
+    let more =
+        if hosts.len() > LISTED { format!(", ... ({})", hosts.len()) } else { String::new() };
+    format!("{}{more}", first.join(", "))
 }
