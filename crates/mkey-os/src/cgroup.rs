@@ -31,9 +31,10 @@ pub fn folders(root: &Path, groups: &str, controller: &str) -> Vec<Folder> {
     let mut found = Vec::new();
     for (version, tree, path) in groups.lines().filter_map(|line| tree(line, controller)) {
         let top = root.join(tree);
-        // A group's path is clean; one with ".." names a group outside what this process sees.
-        let clean = !path.split('/').any(|part| part == "..");
-        let group = if clean { top.join(path.trim_start_matches('/')) } else { top.clone() };
+        // A path with ".." names a group outside what this process sees.
+        let below = path.trim_start_matches('/');
+        let seen = !below.is_empty() && !below.split('/').any(|part| part == "..");
+        let group = if seen { top.join(below) } else { top.clone() };
         let up = group.ancestors().take_while(|folder| folder.starts_with(&top));
         found.extend(up.map(|folder| Folder { version, path: folder.to_owned() }));
     }

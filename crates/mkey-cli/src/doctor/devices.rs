@@ -27,8 +27,12 @@ fn which(at: &Context, devices: &[String], library: Option<&str>) -> Finding {
         }
         (_, false, None) => Finding::new(Code::RdmaDevices, Status::Ok, "there"),
     };
-    let mend = if library.is_some() && !devices.is_empty() { "library" } else { "no-device" };
-    finding.value("devices", devices.join(" ")).file(DEVICES).mend(mend)
+    let finding = finding.value("devices", devices.join(" ")).file(DEVICES);
+    match finding.says {
+        "there" => finding,
+        "no-library" => finding.mend("library"),
+        _ => finding.mend("no-device"),
+    }
 }
 
 fn identity(at: &Context, device: &str) -> Finding {

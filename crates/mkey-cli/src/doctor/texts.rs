@@ -122,6 +122,7 @@ impl Words {
             .or_else(|| self.common.get(finding.says));
         let sentence = pair.map_or(finding.says, |pair| pair.pick(lang));
         let word = |gap: &str| finding.words.get(gap).map(|word| printable(word));
+        // That there is no device is no failure; what to do without one is told all the same.
         let mended = matches!(finding.status, Status::Fail | Status::Warn | Status::NotReadable)
             || finding.code == Code::RdmaDevices;
         let mends = finding.mends.iter().filter(|_| mended);

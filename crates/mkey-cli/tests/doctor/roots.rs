@@ -45,6 +45,9 @@ fn a_healthy_host_is_0() {
     ] {
         assert_eq!(status(&report, code, subject), "ok", "{:#}", check(&report, code, subject));
     }
+    let checks = report["checks"].as_array().unwrap();
+    let well = checks.iter().filter(|check| check["status"] == "ok");
+    assert!(well.into_iter().all(|check| check["mend"] == serde_json::json!([])), "{report:#}");
     // Only the program dcb tells these, and a fake root runs none.
     assert_eq!(status(&report, "PFC", "mlx5_0"), "not-readable");
     // Probes are not made, and that is said.

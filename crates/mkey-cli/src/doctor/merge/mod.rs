@@ -22,7 +22,8 @@ use std::path::Path;
 pub fn run(folder: &Path, json: Option<&Path>, words: &Words, lang: Lang) -> Result<(), End> {
     let (hosts, skipped) = read::folder(folder, words, lang)?;
     if hosts.is_empty() {
-        let mut why = format!("{}: no report of mkey doctor (mkey doctor --json)", folder.display());
+        let mut why =
+            format!("{}: no report of mkey doctor (mkey doctor --json)", folder.display());
         for skip in &skipped {
             let told = [("file", skip.file.clone()), ("why", skip.why.clone())];
             why.push_str(&format!("\n  {}", words.fill("merge-skipped", lang, &told)));
