@@ -3,6 +3,7 @@
 use crate::bench;
 use crate::config;
 use crate::devices;
+use crate::doctor;
 use crate::exit::End;
 use crate::explain;
 use crate::model;
@@ -27,6 +28,7 @@ use std::io::{self, Write};
   mkey bench storage --bs 4k,128k     what a storage target's I/O costs, in fio's words
   mkey model --predict 64GiB          the same as a formula
   mkey run ib_write_bw                an RDMA program without RDMA hardware
+  mkey doctor                         whether this host is ready for RDMA, and what is not
   mkey explain ibv_reg_mr ENOMEM      what an error means, and what mends it
   mkey config switch --vendor eos     a lossless class for RoCE on a switch
   mkey monitor                        counters, limits and pins as they go on
@@ -68,6 +70,12 @@ pub enum Command {
     /// real ones. No hardware, no kernel module and no privilege is needed. Signals and the exit
     /// status are the program's own; 127 stands for no such program.
     Run(Box<programs::args::RunArgs>),
+    /// Say whether this host is ready for RDMA: each check, what was found, what mends it
+    ///
+    /// Looks at limits, pages, mappings, control groups, devices, their counters and marking, and
+    /// tries what can be tried. Changes nothing. Exit codes: 0 all is well, 1 warnings, 2 something
+    /// will fail.
+    Doctor(Box<doctor::DoctorArgs>),
     /// Say what an error means, why it happens, and what mends it
     ///
     /// An errno with its verb, a completion status, mlx5's vendor_err, an asynchronous event, a line
@@ -115,6 +123,7 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Devices(args) => devices::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Run(args) => programs::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Monitor(args) => monitor::run(&args),
@@ -205,6 +214,7 @@ mod tests {
             "hugepages",
             "OpenMetrics",
             "no\\-icrc",
+            "fix\\-script",
         ] {
             assert!(page.contains(word), "{word} missing");
         }

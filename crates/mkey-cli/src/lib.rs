@@ -9,6 +9,7 @@
 //! * [`mod@pcap`]: `mkey pcap`, what RDMA traffic a capture holds.
 //! * [`input`]: files that are read.
 //! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
+//! * [`mod@doctor`]: `mkey doctor`, whether a host is ready for RDMA. [`process`]: what files of a process say.
 //! * [`mod@explain`]: `mkey explain`, what an error means and what mends it. [`lang`]: in which language.
 //! * [`mod@monitor`]: `mkey monitor`, what registration and the network do as it goes on.
 //! * [`allocations`]: heap allocations, counted.
@@ -20,6 +21,7 @@ pub mod cli;
 pub mod config;
 pub mod device;
 pub mod devices;
+pub mod doctor;
 pub mod exit;
 pub mod explain;
 pub mod html;
@@ -28,6 +30,7 @@ pub mod lang;
 pub mod model;
 pub mod monitor;
 pub mod pcap;
+pub mod process;
 pub mod run;
 
 use clap::Parser;

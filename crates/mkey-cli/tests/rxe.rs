@@ -235,3 +235,38 @@ fn the_monitor_sees_whose_objects_are_there_and_what_they_pin() {
     println!("{stdout}");
     drop(regions);
 }
+
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn doctor_opens_it_tries_it_and_samples_its_keys() {
+    let _alone = alone();
+    let (code, stdout, stderr) = run(&mut mkey(&["doctor", "--json", "--lang", "en"]));
+    assert!(code <= 2 && stderr.is_empty(), "{stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let check = |code: &str, subject: &str| -> &Value {
+        let all = report["checks"].as_array().unwrap();
+        let found = all.iter().find(|c| c["code"] == code && c["subject"] == subject);
+        found.unwrap_or_else(|| panic!("no {code} of {subject} in {stdout}"))
+    };
+    for (code, subject) in [
+        ("RDMA_DEVICES", ""),
+        ("DEVICE", "rxe0"),
+        ("DEVICE_FILE", "rxe0"),
+        ("DEVICE_OPEN", "rxe0"),
+        ("DEVICE_LIMITS", "rxe0"),
+        ("WINDOWS", "rxe0"),
+        ("PORT", "rxe0/1"),
+        ("GID", "rxe0/1"),
+        ("MTU", "rxe0/1"),
+        ("RESOURCES", "rxe0"),
+    ] {
+        assert_eq!(check(code, subject)["status"], "ok", "{:#}", check(code, subject));
+    }
+    let on_demand = check("ON_DEMAND", "rxe0")["status"] == "ok";
+    assert_eq!(on_demand, has("on-demand paging"));
+    let keys = check("RKEY_PREDICTABLE", "rxe0");
+    assert!(keys["status"] != "not-readable" && keys["measured"]["sample"] == "64", "{keys:#}");
+    assert_eq!(check("FORK_PROTECTION", "")["values"]["copy_on_fork"], "true");
+    // It is no hardware: PFC and the like are not its business.
+    assert_eq!(check("PFC", "")["status"], "not-applicable");
+}

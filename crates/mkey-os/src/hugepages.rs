@@ -52,29 +52,36 @@ pub fn pools() -> Vec<Pool> {
     pools_below(Path::new("/"))
 }
 
-/// The same of another system, whose files are below `root`.
+/// The same of the kernel whose file system has this root.
 pub fn pools_below(root: &Path) -> Vec<Pool> {
+    sizes_below(root).into_iter().filter_map(|size| pool_below(root, size)).collect()
+}
+
+/// The sizes in bytes of huge pages that the kernel has whose file system has this root, the largest
+/// first; empty where it shows none.
+pub fn sizes_below(root: &Path) -> Vec<usize> {
     let Ok(entries) = fs::read_dir(root.join(POOLS)) else { return Vec::new() };
     let mut sizes: Vec<usize> =
         entries.flatten().filter_map(|entry| parse_folder(entry.file_name().to_str()?)).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
-    sizes.into_iter().filter_map(|size| pool_below(root, size)).collect()
+    sizes
 }
+
+/// The folder of the pools, below the root of the file system.
+const POOLS: &str = "sys/kernel/mm/hugepages";
 
 /// The pool of pages of `page_size` bytes; `None` if the kernel has none.
 pub fn pool(page_size: usize) -> Option<Pool> {
     pool_below(Path::new("/"), page_size)
 }
 
-/// Where the kernel has a folder for each size, below its root.
-const POOLS: &str = "sys/kernel/mm/hugepages";
-
-fn pool_below(root: &Path, page_size: usize) -> Option<Pool> {
+/// The same of the kernel whose file system has this root; `None`, too, if a figure can not be read.
+pub fn pool_below(root: &Path, page_size: usize) -> Option<Pool> {
     let folder = folder(&root.join(POOLS), page_size);
     let count = |name: &str| read_count(&folder.join(name));
     let nodes = numa_nodes_below(root).into_iter().filter_map(|node| {
-        let node_folder = format!("sys/devices/system/node/node{node}/hugepages");
-        let folder = self::folder(&root.join(node_folder), page_size);
+        let node_folder = root.join(format!("sys/devices/system/node/node{node}/hugepages"));
+        let folder = self::folder(&node_folder, page_size);
         let count = |name: &str| read_count(&folder.join(name));
         Some(NodePool {
             node,

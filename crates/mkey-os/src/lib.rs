@@ -51,6 +51,8 @@
 //!
 //! **[`ethtool`], what a network interface counts**, pause frames among it.
 //!
+//! **[`cgroup`], control groups.** The folders whose limits hold for a process.
+//!
 //! **[`rdma_cgroup`], limits on RDMA objects.** Whether a control group leaves no room for another.
 //!
 //! **[`vfio`], memory behind an IOMMU.** Mapped for DMA without a device that would do any.
@@ -82,6 +84,7 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 pub mod accounting;
+pub mod cgroup;
 #[cfg(all(feature = "test-support", target_arch = "x86_64"))]
 pub mod confine;
 pub mod copy;

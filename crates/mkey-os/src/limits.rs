@@ -101,8 +101,8 @@ pub fn numa_nodes() -> Vec<u32> {
     numa_nodes_below(Path::new("/"))
 }
 
-/// The same of another system, whose files are below `root`.
-pub(crate) fn numa_nodes_below(root: &Path) -> Vec<u32> {
+/// The same of the machine whose file system has this root.
+pub fn numa_nodes_below(root: &Path) -> Vec<u32> {
     fs::read_to_string(root.join("sys/devices/system/node/online"))
         .ok()
         .and_then(|text| parse_ranges(text.trim()))
@@ -121,10 +121,11 @@ pub(crate) fn number(file: &'static str) -> Result<u64, OsError> {
     text.trim().parse().map_err(|_| OsError::new(file, rustix::io::Errno::INVAL))
 }
 
-/// "0-2,5" as 0, 1, 2, 5.
-fn parse_ranges(text: &str) -> Option<Vec<u32>> {
-    /// More nodes than any kernel is built for.
-    const MOST: u32 = 4096;
+/// A list of the kernel's, of nodes or CPUs: "0-2,5" as 0, 1, 2, 5. `None` for what is none, or names
+/// more than any kernel is built for.
+pub fn parse_ranges(text: &str) -> Option<Vec<u32>> {
+    /// More nodes, and as many CPUs, than any kernel is built for.
+    const MOST: u32 = 8192;
     let mut all = Vec::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -133,6 +134,9 @@ fn parse_ranges(text: &str) -> Option<Vec<u32>> {
             return None;
         }
         all.extend(first..=last);
+        if all.len() > MOST as usize + 1 {
+            return None;
+        }
     }
     Some(all)
 }

@@ -3,8 +3,9 @@
 //! A group counts what its members and the groups below it have on each device, and what would pass
 //! its limit is refused with EAGAIN (the kernel's Documentation/admin-guide/cgroup-v2.rst, "RDMA").
 
+use crate::cgroup;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,17 @@ pub enum Resource {
     Object,
 }
 
+/// A limit on a device, and what is used of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The limit.
+    pub limit: u64,
+    /// What the group and those below it have.
+    pub used: u64,
+    /// The file that says the limit.
+    pub file: PathBuf,
+}
+
 /// The limit on a device, as in `mlx5_0`, that leaves this process no room; `None` if there is none
 /// such, or none that can be read.
 pub fn reached(device: &str, resource: Resource) -> Option<u64> {
@@ -23,29 +35,21 @@ pub fn reached(device: &str, resource: Resource) -> Option<u64> {
 
 fn reached_below(root: &Path, device: &str, resource: Resource) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    groups.lines().filter_map(tree).find_map(|(tree, path)| {
-        let top = root.join(tree);
-        let group = top.join(path.trim_start_matches('/'));
-        group.ancestors().take_while(|folder| folder.starts_with(&top)).find_map(|folder| {
-            let read =
-                |file| figure(&fs::read_to_string(folder.join(file)).ok()?, device, resource);
-            let (limit, used) = (read("rdma.max")?, read("rdma.current")?);
-            (used >= limit).then_some(limit)
-        })
-    })
+    let rooms = rooms(root, &groups, device, resource);
+    rooms.into_iter().find(|room| room.used >= room.limit).map(|room| room.limit)
 }
 
-/// A line of `/proc/self/cgroup` as where its tree of groups usually is, and the group in it:
-/// version 2's only tree, or version 1's for RDMA.
-fn tree(line: &str) -> Option<(&'static str, &str)> {
-    let (number, rest) = line.split_once(':')?;
-    match rest.split_once(':')? {
-        ("", path) if number == "0" => Some(("sys/fs/cgroup", path)),
-        (kinds, path) if kinds.split(',').any(|kind| kind == "rdma") => {
-            Some(("sys/fs/cgroup/rdma", path))
-        }
-        _ => None,
-    }
+/// The limits on a device that hold for a process, by what its `/proc/PID/cgroup` says, those of its
+/// own group first; `root` is the root of the file system. Groups without a limit are left out.
+pub fn rooms(root: &Path, groups: &str, device: &str, resource: Resource) -> Vec<Room> {
+    let folders = cgroup::folders(root, groups, "rdma").into_iter();
+    let rooms = folders.filter_map(|folder| {
+        let file = folder.path.join("rdma.max");
+        let read = |file: &Path| figure(&fs::read_to_string(file).ok()?, device, resource);
+        let (limit, used) = (read(&file)?, read(&folder.path.join("rdma.current"))?);
+        Some(Room { limit, used, file })
+    });
+    rooms.collect()
 }
 
 /// The figure of a device in lines as `rxe0 hca_handle=2 hca_object=max`; `None`: no limit.

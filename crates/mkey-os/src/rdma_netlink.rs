@@ -1,6 +1,6 @@
 //! What the kernel tells of RDMA objects by netlink (include/uapi/rdma/rdma_netlink.h): the
-//! counters of a memory region, as `rdma statistic show mr` prints them, which driver a device is
-//! of, and in [`resources`] what objects there are and whose they are.
+//! counters of a memory region, as `rdma statistic show mr` prints them, which driver a device is of,
+//! what holds for all devices, and in [`resources`] what objects there are and whose they are.
 //!
 //! Drivers differ in what they count. mlx5 counts the pages of on-demand regions; soft-RoCE counts
 //! nothing for a region.
@@ -90,6 +90,39 @@ pub fn driver_id(device: &str) -> Result<Option<u32>, NetlinkError> {
         Ok(())
     })?;
     Ok(id)
+}
+
+/// What holds for all devices, as `rdma system show` prints it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct System {
+    /// Pages pinned by a parent are copied for a child at fork: fork protection is not needed. `None`
+    /// where the kernel does not tell (before 5.12).
+    pub copy_on_fork: Option<bool>,
+    /// Each device belongs to one network namespace; else all see all devices.
+    pub netns_exclusive: Option<bool>,
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`NetlinkError`].
+pub fn system() -> Result<System, NetlinkError> {
+    let mut socket = Socket::open()?;
+    let mut system = System::default();
+    socket.ask(&Request::new(message::SYS_GET), |answer| {
+        system = system_of(answer)?;
+        Ok(())
+    })?;
+    Ok(system)
+}
+
+fn system_of(answer: &[u8]) -> Result<System, Unreadable> {
+    let answer = attributes(answer);
+    Ok(System {
+        copy_on_fork: answer.u8(message::SYS_COPY_ON_FORK)?.map(|on| on != 0),
+        // RDMA_SYS_NETNS_MODE: 1 where it is shared.
+        netns_exclusive: answer.u8(message::SYS_NETNS_MODE)?.map(|shared| shared == 0),
+    })
 }
 
 /// The counters in an answer.
@@ -333,6 +366,17 @@ mod tests {
         assert_eq!(search(&[region(Some(1), 4)]), (None, false));
         assert_eq!(search(&[region(None, 4)]), (None, true));
         assert_eq!(search(&[]), (None, false));
+    }
+
+    #[test]
+    fn what_holds_for_all_devices_is_told() {
+        let answer =
+            [attribute(message::SYS_NETNS_MODE, &[1]), attribute(message::SYS_COPY_ON_FORK, &[1])]
+                .concat();
+        let told = System { copy_on_fork: Some(true), netns_exclusive: Some(false) };
+        assert_eq!(system_of(&answer), Ok(told));
+        assert_eq!(system_of(&[]), Ok(System::default()));
+        assert!(system_of(&attribute(message::SYS_COPY_ON_FORK, &[])).is_err());
     }
 
     /// On machines without RDMA, too: there is no netlink of RDMA then, or no such device.

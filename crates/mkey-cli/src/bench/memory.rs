@@ -3,9 +3,10 @@
 use super::mend;
 use super::report::Missing;
 use super::units::size;
+use mkey_os::cgroup::{self, Folder, Version};
 use mkey_os::limits;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The step that registered memory is a multiple of: one huge page.
 const STEP: u64 = 2 << 20;
@@ -39,11 +40,7 @@ pub struct Bounds {
 
 /// What bounds the memory here and now.
 pub fn bounds() -> Bounds {
-    Bounds {
-        available: available(),
-        cgroup: cgroup_room(Path::new("/sys/fs/cgroup")),
-        lockable: lockable(),
-    }
+    Bounds { available: available(), cgroup: cgroup_room(Path::new("/")), lockable: lockable() }
 }
 
 /// How much of `asked` fits into `bounds`.
@@ -123,45 +120,23 @@ fn lockable() -> Option<u64> {
     Some(limit.saturating_sub(limits::held().map_or(0, |held| held.pinned)))
 }
 
-/// What the control groups of this process leave, the tightest of the path; version 2, then 1.
+/// What the control groups of this process leave, the tightest of them.
 fn cgroup_room(root: &Path) -> Option<u64> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (v2, v1) = (group_path(&own, ""), group_path(&own, "memory"));
-    let rooms = [
-        v2.map(|path| (root.to_owned(), path, "memory.max", "memory.current")),
-        v1.map(|path| {
-            (root.join("memory"), path, "memory.limit_in_bytes", "memory.usage_in_bytes")
-        }),
-    ];
-    rooms
-        .into_iter()
-        .flatten()
-        .filter_map(|(root, path, limit, usage)| tightest(&root, &path, limit, usage))
-        .min()
+    let own = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    cgroup::folders(root, &own, "memory").into_iter().filter_map(|folder| room(&folder)).min()
 }
 
-/// The group's path below the root, as in `/system.slice/x`; controller "" is version 2.
-fn group_path(own: &str, controller: &str) -> Option<String> {
-    own.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let found = controllers.split(',').any(|name| name == controller);
-        found.then(|| path.trim_start_matches('/').to_owned())
-    })
-}
-
-fn tightest(root: &Path, path: &str, limit: &str, usage: &str) -> Option<u64> {
-    let read = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let folder = root.join(path);
-    // Inside a container the path may name what only the host sees; the root is then ours.
-    let folders = folder.ancestors().take_while(|folder| folder.starts_with(root));
-    folders
-        .filter_map(|folder| {
-            // "max" does not parse: no limit. Version 1 says it with a number no machine has.
-            let limit = read(folder.join(limit)).filter(|limit| *limit < 1 << 60)?;
-            Some(limit.saturating_sub(read(folder.join(usage)).unwrap_or(0)))
-        })
-        .min()
+fn room(folder: &Folder) -> Option<u64> {
+    let (limit, usage) = match folder.version {
+        Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        Version::V2 => ("memory.max", "memory.current"),
+    };
+    let read = |file: &str| -> Option<u64> {
+        fs::read_to_string(folder.path.join(file)).ok()?.trim().parse().ok()
+    };
+    // "max" does not parse: no limit. Version 1 says it with a number no machine has.
+    let limit = read(limit).filter(|limit| *limit < 1 << 60)?;
+    Some(limit.saturating_sub(read(usage).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -205,23 +180,33 @@ mod tests {
     fn files_of_the_kernel() {
         assert_eq!(parse_available("MemTotal: 5 kB\nMemAvailable:   1024 kB\n"), Some(1 << 20));
         assert_eq!(parse_available("MemTotal: 5 kB\n"), None);
-        assert_eq!(group_path("0::/a/b\n", "").as_deref(), Some("a/b"));
-        let v1 = "5:cpu,memory:/x\n1:name=systemd:/y\n";
-        assert_eq!(group_path(v1, "memory").as_deref(), Some("x"));
-        assert_eq!(group_path(v1, ""), None);
     }
 
     #[test]
     fn the_tightest_group_of_the_path() {
-        let root = tempfile::tempdir().unwrap();
-        let inner = root.path().join("a/b");
-        fs::create_dir_all(&inner).unwrap();
-        fs::write(inner.join("memory.max"), "max\n").unwrap();
-        fs::write(root.path().join("a/memory.max"), "1000\n").unwrap();
-        fs::write(root.path().join("a/memory.current"), "400\n").unwrap();
-        let room = |path| tightest(root.path(), path, "memory.max", "memory.current");
-        assert_eq!(room("a/b"), Some(600));
-        assert_eq!(room(""), None);
-        assert_eq!(room("gone/away"), None);
+        for (groups, top, limit, usage, none) in [
+            ("0::/a/b\n", "sys/fs/cgroup", "memory.max", "memory.current", "max\n"),
+            (
+                "5:cpu,memory:/a/b\n0::/\n",
+                "sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "9223372036854771712\n",
+            ),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let write = |file: &str, text: &str| {
+                let file = root.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            };
+            assert_eq!(cgroup_room(root.path()), None);
+            write("proc/self/cgroup", groups);
+            write(&format!("{top}/a/b/{limit}"), none);
+            assert_eq!(cgroup_room(root.path()), None, "no limit");
+            write(&format!("{top}/a/{limit}"), "1000\n");
+            write(&format!("{top}/a/{usage}"), "400\n");
+            assert_eq!(cgroup_room(root.path()), Some(600));
+        }
     }
 }

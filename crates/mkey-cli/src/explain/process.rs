@@ -1,6 +1,7 @@
 //! What a live process shows of the memory that it registers: mappings, limits, pins.
 
 use crate::exit::End;
+use crate::process::{self, kib_of};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -85,20 +86,18 @@ pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>) -> Result<Process
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let status = text("status")?;
-    let (holds, initial) = (has_ipc_lock(&status), in_initial_namespace(&folder));
+    let holds = process::has_capability(&status, "CapEff", process::IPC_LOCK) == Some(true);
+    let initial = process::in_initial_namespace(&folder);
     let environment = text("environ").ok();
-    let says = |name: &str| {
-        environment
-            .as_ref()
-            .map(|all| all.split('\0').any(|one| one.starts_with(&format!("{name}="))))
-    };
+    let says = |name: &str| environment.as_ref().map(|all| process::variable(all, name).is_some());
     let fork_safe = says("RDMAV_FORK_SAFE").zip(says("IBV_FORK_SAFE")).map(|(a, b)| a || b);
+    let memlock = process::limit(&text("limits")?, "Max locked memory");
     let mut process = Process {
         pid,
-        memlock: memlock(&text("limits")?),
+        memlock: memlock.and_then(|limit| limit.soft),
         ipc_lock: holds && initial,
         ipc_lock_elsewhere: holds && !initial,
-        pinned: kib_of(&status, "VmPin:").unwrap_or(0),
+        pinned: process::kib_of(&status, "VmPin").unwrap_or(0),
         max_map_count: number_in(&root.join("proc/sys/vm/max_map_count")),
         fork_safe,
         huge_safe: says("RDMAV_HUGEPAGES_SAFE") == Some(true)
@@ -134,31 +133,6 @@ fn unreadable(pid: u32, path: &Path, error: &std::io::Error) -> End {
     End::Failed(format!("process {pid}: {}: {error}{mend}", path.display()))
 }
 
-/// The soft limit of locked memory; `None` is "unlimited".
-fn memlock(limits: &str) -> Option<u64> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-/// CAP_IPC_LOCK, bit 14 of the effective set.
-fn has_ipc_lock(status: &str) -> bool {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    set.is_some_and(|set| set >> 14 & 1 == 1)
-}
-
-/// The namespace's number is fixed in the kernel (PROC_USER_INIT_INO); where it can not be read, it
-/// is taken for that one.
-fn in_initial_namespace(folder: &Path) -> bool {
-    fs::read_link(folder.join("ns/user"))
-        .map_or(true, |link| link.as_os_str() == "user:[4026531837]")
-}
-
-fn kib_of(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 fn number_in(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -190,10 +164,10 @@ impl Smaps {
             return;
         }
         let Some(area) = self.areas.last_mut().filter(|_| self.inside) else { return };
-        if let Some(size) = kib_of(line, "KernelPageSize:") {
+        if let Some(size) = kib_of(line, "KernelPageSize") {
             area.page = size;
         } else if let Some(size) =
-            kib_of(line, "Shared_Hugetlb:").or_else(|| kib_of(line, "Private_Hugetlb:"))
+            kib_of(line, "Shared_Hugetlb").or_else(|| kib_of(line, "Private_Hugetlb"))
         {
             area.huge_present = area.huge_present.saturating_add(size);
         } else if let Some(flags) = line.strip_prefix("VmFlags:") {

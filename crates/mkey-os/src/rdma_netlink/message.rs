@@ -8,6 +8,7 @@ use super::Unreadable;
 
 // Commands (`enum rdma_nldev_command`) and attributes (`enum rdma_nldev_attr`).
 pub(super) const GET: u16 = 1;
+pub(super) const SYS_GET: u16 = 6;
 pub(super) const RES_GET: u16 = 9;
 pub(super) const RES_QP_GET: u16 = 10;
 pub(super) const RES_CQ_GET: u16 = 12;
@@ -34,6 +35,7 @@ pub(super) const RES_MRLEN: u16 = 45;
 pub(super) const RES_PD: u16 = 46;
 pub(super) const RES_PD_ENTRY: u16 = 47;
 pub(super) const RES_MRN: u16 = 62;
+pub(super) const SYS_NETNS_MODE: u16 = 66;
 pub(super) const CHARDEV_TYPE: u16 = 69;
 pub(super) const UVERBS_DRIVER_ID: u16 = 73;
 pub(super) const STAT_RES: u16 = 75;
@@ -41,6 +43,7 @@ pub(super) const STAT_HWCOUNTERS: u16 = 80;
 pub(super) const STAT_HWCOUNTER_ENTRY: u16 = 81;
 pub(super) const STAT_HWCOUNTER_ENTRY_NAME: u16 = 82;
 pub(super) const STAT_HWCOUNTER_ENTRY_VALUE: u16 = 83;
+pub(super) const SYS_COPY_ON_FORK: u16 = 93;
 pub(super) const RES_SUMMARY_ENTRY_MAX: u16 = 118;
 
 /// Commands of devices and their objects (`RDMA_NL_NLDEV`), in the upper bits of a message's type.
@@ -191,6 +194,11 @@ impl<'a> Attributes<'a> {
     /// The value of the first attribute of this kind.
     pub(super) fn get(self, kind: u16) -> Result<Option<&'a [u8]>, Unreadable> {
         self.all(kind).next().transpose()
+    }
+
+    pub(super) fn u8(self, kind: u16) -> Result<Option<u8>, Unreadable> {
+        let Some(value) = self.get(kind)? else { return Ok(None) };
+        value.first().copied().map(Some).ok_or(Unreadable("a number without a byte"))
     }
 
     pub(super) fn u32(self, kind: u16) -> Result<Option<u32>, Unreadable> {

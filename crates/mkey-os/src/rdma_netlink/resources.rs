@@ -104,6 +104,16 @@ pub fn summaries() -> Result<Vec<Summary>, NetlinkError> {
     Ok(found.into_values().collect())
 }
 
+/// How many objects of each kind a device has.
+///
+/// # Errors
+/// [`NetlinkError`].
+pub fn in_use(device: &str) -> Result<Vec<InUse>, NetlinkError> {
+    let found = summaries()?.into_iter().find(|summary| summary.device == device);
+    let found = found.ok_or_else(|| NetlinkError::NoDevice { device: device.to_owned() })?;
+    Ok(found.objects)
+}
+
 /// How many objects of a kind a device has, by whose they are.
 ///
 /// # Errors

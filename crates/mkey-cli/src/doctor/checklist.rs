@@ -1,0 +1,109 @@
+//! The five points of a deployment: switch, NIC, huge pages, memory lock, mappings.
+
+use super::code::Code;
+use super::finding::Status;
+use super::report::Check;
+use super::texts::Words;
+use crate::lang::Lang;
+use serde::Serialize;
+
+/// A point, and what stands for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Point {
+    /// Its name: `switch`, `nic`, `huge-pages`, `memlock`, `max-map-count`.
+    pub id: &'static str,
+    /// In words.
+    pub what: String,
+    /// Whether it is as it should be.
+    pub answer: Answer,
+    /// What was found, each with its code.
+    pub evidence: Vec<String>,
+}
+
+/// Whether a point is as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+    /// That can not be seen from here.
+    Unseen,
+}
+
+impl Answer {
+    /// The name of its text.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unseen => "unseen",
+        }
+    }
+}
+
+/// The points, by the checks.
+pub fn points(checks: &[Check], words: &Words, lang: Lang) -> Vec<Point> {
+    let of = |codes: &[Code]| -> Vec<&Check> {
+        checks.iter().filter(|check| codes.contains(&check.code)).collect()
+    };
+    let switch = of(&[Code::TrafficClass, Code::Trust, Code::Pfc, Code::Ecn]);
+    let nic = of(&[Code::DeviceLimits, Code::Resources, Code::RdmaCgroup]);
+    let huge = of(&[Code::HugePages, Code::HugePageProbe, Code::HugePagesCgroup]);
+    let user = of(&[Code::MemlockUser]);
+    // For whom a user was named, that user's limits.
+    let memlock = if user.is_empty() { of(&[Code::Memlock, Code::Pinned]) } else { user };
+    let maps = of(&[Code::MapCount, Code::ForkProtection]);
+    let point = |id, text, answer, of: &[&Check]| Point {
+        id,
+        what: words.common(text, lang),
+        answer,
+        evidence: of.iter().map(|check| told(check)).collect(),
+    };
+    // The host's half can be wrong; that the switch's is right nobody sees here.
+    let host_half = if bad(&switch) { Answer::No } else { Answer::Unseen };
+    let mut first = point("switch", "point-switch", host_half, &switch);
+    first.evidence.push(words.common("switch-unseen", lang));
+    vec![
+        first,
+        point("nic", "point-nic", all_well(&nic), &nic),
+        point("huge-pages", "point-huge-pages", any_huge(&huge), &huge),
+        point("memlock", "point-memlock", all_well(&memlock), &memlock),
+        point("max-map-count", "point-max-map-count", all_well(&maps), &maps),
+    ]
+}
+
+fn told(check: &Check) -> String {
+    let of = if check.subject.is_empty() { String::new() } else { format!(" {}", check.subject) };
+    format!("{}{of}: {}", check.code, check.found)
+}
+
+fn bad(checks: &[&Check]) -> bool {
+    checks.iter().any(|check| matches!(check.status, Status::Fail | Status::Warn))
+}
+
+fn good(checks: &[&Check]) -> bool {
+    checks.iter().any(|check| check.status == Status::Ok)
+}
+
+fn all_well(checks: &[&Check]) -> Answer {
+    match (bad(checks), good(checks)) {
+        (true, _) => Answer::No,
+        (false, true) => Answer::Yes,
+        (false, false) => Answer::Unseen,
+    }
+}
+
+/// Pages of one size are enough, if they can be had.
+fn any_huge(checks: &[&Check]) -> Answer {
+    let of = |code| -> Vec<&Check> { checks.iter().copied().filter(|c| c.code == code).collect() };
+    let (pools, probes) = (of(Code::HugePages), of(Code::HugePageProbe));
+    let failed = checks.iter().any(|check| check.status == Status::Fail);
+    match (good(&pools), bad(&pools)) {
+        _ if failed || (bad(&probes) && !good(&probes)) => Answer::No,
+        (true, _) => Answer::Yes,
+        (false, true) => Answer::No,
+        (false, false) => Answer::Unseen,
+    }
+}

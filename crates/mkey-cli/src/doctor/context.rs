@@ -1,0 +1,60 @@
+//! What checks look at.
+
+use super::files::Files;
+use super::launcher::Launcher;
+
+/// A host, a process on it, and what was asked about them.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The host's files.
+    pub files: Files,
+    /// The process' folder below `proc`: its number, or `self`.
+    pub process: String,
+    /// It is doctor's own process, on this machine: what can be tried is.
+    pub probes: bool,
+    /// How it was started.
+    pub launcher: Launcher,
+    /// The only device that was asked about.
+    pub device: Option<String>,
+    /// The user that was asked about.
+    pub user: Option<String>,
+}
+
+/// The folder of the devices.
+pub const DEVICES: &str = "sys/class/infiniband";
+
+impl Context {
+    /// A file of the process.
+    pub fn of_process(&self, name: &str) -> String {
+        format!("proc/{}/{name}", self.process)
+    }
+
+    /// The devices to look at, in order; none where the kernel shows none.
+    pub fn devices(&self) -> Vec<String> {
+        let names = self.files.names(DEVICES).unwrap_or_default();
+        names.into_iter().filter(|name| self.wanted(name)).collect()
+    }
+
+    /// Whether a device was asked about.
+    pub fn wanted(&self, device: &str) -> bool {
+        self.device.as_deref().is_none_or(|wanted| wanted == device)
+    }
+
+    /// Whether a device is hardware: those of the kernel's own (rxe, siw) have no bus.
+    pub fn is_hardware(&self, device: &str) -> bool {
+        self.files.exists(&format!("{DEVICES}/{device}/device/vendor"))
+            || self.files.exists(&format!("{DEVICES}/{device}/device/driver"))
+    }
+
+    /// The ports of a device, in order.
+    pub fn ports(&self, device: &str) -> Vec<String> {
+        let mut ports = self.files.names(&format!("{DEVICES}/{device}/ports")).unwrap_or_default();
+        ports.retain(|port| port.parse::<u32>().is_ok());
+        ports
+    }
+
+    /// The release of the kernel.
+    pub fn kernel(&self) -> String {
+        self.files.line("proc/sys/kernel/osrelease").unwrap_or_default()
+    }
+}

@@ -1,0 +1,141 @@
+//! How a process was started, by its files: it decides where its limits come from.
+
+use super::files::Files;
+use crate::process::variable;
+use serde::Serialize;
+
+/// What started a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Launcher {
+    /// A shell of somebody who logged in, by PAM.
+    Shell,
+    /// systemd, as this unit.
+    Systemd {
+        /// Its name, as in `target.service`.
+        unit: String,
+    },
+    /// Docker, Podman, or a container like theirs.
+    Docker,
+    /// Kubernetes.
+    Kubernetes,
+    /// Slurm.
+    Slurm,
+}
+
+impl Launcher {
+    /// Its name, which texts are looked up by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Shell => "shell",
+            Self::Systemd { .. } => "systemd",
+            Self::Docker => "docker",
+            Self::Kubernetes => "kubernetes",
+            Self::Slurm => "slurm",
+        }
+    }
+
+    /// Of the process whose folder is `proc/PROCESS`.
+    pub fn of(files: &Files, process: &str) -> Self {
+        let groups = files.text(&format!("proc/{process}/cgroup")).unwrap_or_default();
+        let environment = files.text(&format!("proc/{process}/environ")).unwrap_or_default();
+        let marked = files.exists(".dockerenv") || files.exists("run/.containerenv");
+        Self::by(&groups, &environment, marked)
+    }
+
+    /// By its groups, its environment, and whether the file system is marked as a container's.
+    fn by(groups: &str, environment: &str, marked: bool) -> Self {
+        let says = |name| variable(environment, name).is_some_and(|value| !value.is_empty());
+        let parts: Vec<&str> =
+            groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).collect();
+        let within = |word: &str| {
+            parts.iter().any(|path| path.split('/').any(|part| part.starts_with(word)))
+        };
+        // A job's step may run containers, and a pod is one: what gives the limits comes first.
+        if within("kubepods") || says("KUBERNETES_SERVICE_HOST") {
+            return Self::Kubernetes;
+        }
+        let container = ["docker", "libpod", "cri-containerd", "nerdctl", "lxc", "buildkit"];
+        if marked || says("container") || container.iter().any(|word| within(word)) {
+            return Self::Docker;
+        }
+        if within("slurm") || within("job_") || says("SLURM_JOB_ID") {
+            return Self::Slurm;
+        }
+        // The unit is the innermost one; user@1000.service is where sessions live.
+        let units = parts.iter().filter_map(|path| {
+            let unit =
+                path.split('/').rev().find(|part| is_unit(part) || part.ends_with(".scope"))?;
+            (is_unit(unit) && !unit.starts_with("user@")).then(|| (*unit).to_owned())
+        });
+        units.into_iter().next().map_or(Self::Shell, |unit| Self::Systemd { unit })
+    }
+}
+
+fn is_unit(part: &str) -> bool {
+    part.ends_with(".service")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_be_started_is_told() {
+        let unit = |unit: &str| Launcher::Systemd { unit: unit.to_owned() };
+        for (groups, environment, marked, launcher) in [
+            ("0::/user.slice/user-0.slice/session-3.scope\n", "", false, Launcher::Shell),
+            (
+                "0::/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope\n",
+                "",
+                false,
+                Launcher::Shell,
+            ),
+            (
+                "0::/user.slice/user-1000.slice/user@1000.service/init.scope\n",
+                "",
+                false,
+                Launcher::Shell,
+            ),
+            (
+                "0::/user.slice/user-1000.slice/user@1000.service/app.slice/t.service\n",
+                "",
+                false,
+                unit("t.service"),
+            ),
+            ("0::/system.slice/target.service\n", "", false, unit("target.service")),
+            ("0::/system.slice/target.service/worker\n", "", false, unit("target.service")),
+            ("9:name=systemd:/system.slice/a@b.service\n0::/\n", "", false, unit("a@b.service")),
+            ("0::/system.slice/docker-5f.scope\n", "", false, Launcher::Docker),
+            ("0::/\n", "", true, Launcher::Docker),
+            ("0::/\n", "A=1\0container=podman\0", false, Launcher::Docker),
+            (
+                "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope\n",
+                "",
+                true,
+                Launcher::Kubernetes,
+            ),
+            ("0::/\n", "KUBERNETES_SERVICE_HOST=10.0.0.1\0", true, Launcher::Kubernetes),
+            (
+                "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
+                "",
+                false,
+                Launcher::Slurm,
+            ),
+            (
+                "0::/user.slice/user-0.slice/session-3.scope\n",
+                "SLURM_JOB_ID=7\0",
+                false,
+                Launcher::Slurm,
+            ),
+            ("", "", false, Launcher::Shell),
+            ("garbage", "garbage", false, Launcher::Shell),
+        ] {
+            assert_eq!(
+                Launcher::by(groups, environment, marked),
+                launcher,
+                "{groups} {environment}"
+            );
+        }
+    }
+}

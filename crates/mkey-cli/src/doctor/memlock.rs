@@ -1,0 +1,141 @@
+//! How much memory the process may lock, which every registration does: the limit, the privilege
+//! that lifts it, and what is locked already.
+
+use super::code::Code;
+use super::context::Context;
+use super::files::{Unread, garbage};
+use super::finding::{Finding, Status};
+use crate::bench::units::size;
+use crate::process::{self, IPC_LOCK, Limit};
+
+/// Up to this nothing of use can be registered: a queue's own buffers take as much.
+pub const TINY: u64 = 64 << 10;
+/// From this on a limit is taken for one that somebody chose for registering.
+pub const ENOUGH: u64 = 1 << 30;
+
+/// What the process may lock.
+struct Allowed {
+    limit: Limit,
+    /// CAP_IPC_LOCK is effective.
+    holds: bool,
+    /// And in the namespace where it counts.
+    initial: bool,
+    status: String,
+}
+
+impl Allowed {
+    fn read(at: &Context) -> Result<Self, Unread> {
+        let path = at.of_process("limits");
+        let text = at.files.text(&path)?;
+        let limit =
+            process::limit(&text, "Max locked memory").ok_or_else(|| garbage(&path, &text))?;
+        let status = at.files.text(&at.of_process("status"))?;
+        let holds = process::has_capability(&status, "CapEff", IPC_LOCK) == Some(true);
+        let initial = process::in_initial_namespace(&at.files.path(&at.of_process("")));
+        Ok(Self { limit, holds, initial, status })
+    }
+
+    fn lifted(&self) -> bool {
+        self.holds && self.initial
+    }
+}
+
+/// The checks.
+pub fn check(at: &Context) -> Vec<Finding> {
+    match Allowed::read(at) {
+        Ok(allowed) => vec![limit(at, &allowed), privilege(at, &allowed), pinned(at, &allowed)],
+        Err(unread) => vec![
+            Finding::unread(Code::Memlock, &unread),
+            Finding::unread(Code::IpcLock, &unread),
+            Finding::unread(Code::Pinned, &unread),
+        ],
+    }
+}
+
+/// A limit as text.
+pub fn shown(limit: Option<u64>) -> String {
+    limit.map_or_else(|| "unlimited".to_owned(), size)
+}
+
+/// How a limit of locked memory is judged.
+pub fn judge(soft: Option<u64>) -> (Status, &'static str) {
+    match soft {
+        None => (Status::Ok, "unlimited"),
+        Some(0) => (Status::Fail, "zero"),
+        Some(limit) if limit <= TINY => (Status::Fail, "tiny"),
+        Some(limit) if limit < ENOUGH => (Status::Warn, "small"),
+        Some(_) => (Status::Ok, "enough"),
+    }
+}
+
+fn limit(at: &Context, allowed: &Allowed) -> Finding {
+    let Limit { soft, hard } = allowed.limit;
+    let (status, says) = if allowed.lifted() { (Status::Ok, "lifted") } else { judge(soft) };
+    let room_above = match (soft, hard) {
+        (Some(_), None) => true,
+        (Some(soft), Some(hard)) => hard > soft,
+        (None, _) => false,
+    };
+    let finding = Finding::new(Code::Memlock, status, says)
+        .value("soft", shown(soft))
+        .value("hard", shown(hard))
+        .value("ipc_lock", allowed.lifted())
+        .word("kib", hard.map_or_else(|| "unlimited".to_owned(), |hard| (hard / 1024).to_string()))
+        .word("pid", &at.process)
+        .file(&at.of_process("limits"))
+        .file(&at.of_process("status"));
+    let finding = if room_above { finding.mend("memlock-soft") } else { finding };
+    let other = at.process != "self";
+    let finding = if other { finding.mend("memlock-process") } else { finding };
+    finding.mend("memlock")
+}
+
+fn privilege(at: &Context, allowed: &Allowed) -> Finding {
+    let has = |set| process::has_capability(&allowed.status, set, IPC_LOCK) == Some(true);
+    let root = process::field(&allowed.status, "Uid")
+        .and_then(|ids| ids.split_whitespace().nth(1))
+        .is_some_and(|id| id == "0");
+    let counts = allowed.limit.soft.is_some();
+    let (status, says) = if allowed.lifted() {
+        (Status::Ok, "effective")
+    } else if !counts {
+        (Status::Ok, "not-needed")
+    } else if allowed.holds {
+        (Status::Warn, "elsewhere")
+    } else if !root && has("CapBnd") && at.launcher.name() == "kubernetes" {
+        (Status::Warn, "bounding")
+    } else {
+        (Status::Ok, "absent")
+    };
+    Finding::new(Code::IpcLock, status, says)
+        .value("effective", allowed.holds)
+        .value("initial_user_namespace", allowed.initial)
+        .file(&at.of_process("status"))
+        .file(&at.of_process("ns/user"))
+        .mend("memlock")
+}
+
+fn pinned(at: &Context, allowed: &Allowed) -> Finding {
+    let kib = |name| process::kib_of(&allowed.status, name);
+    let Some(pinned) = kib("VmPin") else {
+        let path = at.of_process("status");
+        return Finding::unread(Code::Pinned, &garbage(&path, "VmPin"));
+    };
+    let locked = kib("VmLck").unwrap_or(0);
+    let base = |status, says| {
+        Finding::new(Code::Pinned, status, says)
+            .measure("pinned", size(pinned))
+            .measure("locked", size(locked))
+            .file(&at.of_process("status"))
+    };
+    let Some(limit) = allowed.limit.soft.filter(|_| !allowed.lifted()) else {
+        return base(Status::Ok, "no-limit");
+    };
+    let left = limit.saturating_sub(pinned);
+    let (status, says) = match left {
+        left if left < 4096 => (Status::Fail, "none-left"),
+        left if left < limit / 10 => (Status::Warn, "little-left"),
+        _ => (Status::Ok, "left"),
+    };
+    base(status, says).measure("left", size(left)).word("limit", size(limit)).mend("memlock")
+}

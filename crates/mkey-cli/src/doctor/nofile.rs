@@ -1,0 +1,42 @@
+//! Open files: each completion channel, dma-buf and connection is one.
+
+use super::code::Code;
+use super::context::Context;
+use super::files::garbage;
+use super::finding::{Finding, Status};
+use crate::process::{self, Limit};
+
+/// The check.
+pub fn check(at: &Context) -> Vec<Finding> {
+    let path = at.of_process("limits");
+    let text = match at.files.text(&path) {
+        Ok(text) => text,
+        Err(unread) => return vec![Finding::unread(Code::Nofile, &unread)],
+    };
+    let Some(Limit { soft, hard }) = process::limit(&text, "Max open files") else {
+        return vec![Finding::unread(Code::Nofile, &garbage(&path, &text))];
+    };
+    let folder = at.of_process("fd");
+    let open = at.files.count(&folder).ok();
+    let left = soft.map(|soft| soft.saturating_sub(open.unwrap_or(0)));
+    let (status, says) = match (soft, left) {
+        (_, Some(left)) if open.is_some() && left < 8 => (Status::Fail, "full"),
+        (Some(soft), _) if soft <= 1024 => (Status::Warn, "small"),
+        _ => (Status::Ok, "enough"),
+    };
+    let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |n| n.to_string());
+    vec![
+        Finding::new(Code::Nofile, status, says)
+            .value("soft", shown(soft))
+            .value("hard", shown(hard))
+            .measure("open", shown_open(open))
+            .word("pid", &at.process)
+            .file(&path)
+            .file(&folder)
+            .mend("nofile"),
+    ]
+}
+
+fn shown_open(open: Option<u64>) -> String {
+    open.map_or_else(|| "?".to_owned(), |open| open.to_string())
+}

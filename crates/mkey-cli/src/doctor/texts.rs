@@ -1,0 +1,196 @@
+//! The words: what each check says, why it matters, and what mends it, in two languages. The files are
+//! in `texts/`.
+
+use super::code::Code;
+use super::finding::{Finding, Status};
+use super::launcher::Launcher;
+use super::report::{Check, Mend, printable};
+use crate::exit::End;
+use crate::lang::Lang;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+const CHECKS: &str = include_str!("texts/checks.toml");
+const MENDS: &str = include_str!("texts/mends.toml");
+
+/// All words.
+#[derive(Clone, Debug)]
+pub struct Words {
+    checks: Vec<About>,
+    common: BTreeMap<String, Pair>,
+    mends: Vec<MendText>,
+}
+
+/// A text in both languages.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pair {
+    /// English.
+    pub en: String,
+    /// Chinese.
+    pub zh: String,
+}
+
+/// What is said about a check.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    /// Which one.
+    pub code: Code,
+    /// Its title.
+    pub title: Pair,
+    /// Why it matters.
+    pub why: Pair,
+    /// What may be found, by name.
+    pub says: BTreeMap<String, Pair>,
+}
+
+/// What mends something.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MendText {
+    /// Its name.
+    pub id: String,
+    /// For a process that was started so; all others if not given.
+    pub launcher: Option<String>,
+    /// In words.
+    pub what: Pair,
+    /// Commands.
+    #[serde(default)]
+    pub run: Vec<String>,
+    /// What is to be put somewhere by hand.
+    #[serde(default)]
+    pub edit: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChecksFile {
+    common: BTreeMap<String, Pair>,
+    check: Vec<About>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MendsFile {
+    mend: Vec<MendText>,
+}
+
+impl Pair {
+    /// The text in a language.
+    pub fn pick(&self, lang: Lang) -> &str {
+        lang.pick(&self.en, &self.zh)
+    }
+}
+
+impl Words {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`End::Failed`] if one is damaged, which the tests rule out.
+    pub fn load() -> Result<Self, End> {
+        let damaged = |name: &str, error: toml::de::Error| End::Failed(format!("{name}: {error}"));
+        let checks: ChecksFile =
+            toml::from_str(CHECKS).map_err(|error| damaged("checks.toml", error))?;
+        let mends: MendsFile =
+            toml::from_str(MENDS).map_err(|error| damaged("mends.toml", error))?;
+        Ok(Self { checks: checks.check, common: checks.common, mends: mends.mend })
+    }
+
+    /// What is said about a check.
+    pub fn about(&self, code: Code) -> Option<&About> {
+        self.checks.iter().find(|about| about.code == code)
+    }
+
+    /// A text that is not of one check.
+    pub fn common(&self, name: &str, lang: Lang) -> String {
+        self.common.get(name).map_or_else(|| name.to_owned(), |pair| pair.pick(lang).to_owned())
+    }
+
+    /// The same with its gaps filled.
+    pub fn fill(&self, name: &str, lang: Lang, words: &[(&str, String)]) -> String {
+        fill(&self.common(name, lang), |gap| {
+            words.iter().find(|(name, _)| *name == gap).map(|(_, word)| word.clone())
+        })
+    }
+
+    /// A finding in words.
+    pub fn check(&self, finding: &Finding, launcher: &Launcher, lang: Lang) -> Check {
+        let about = self.about(finding.code);
+        let pair = about
+            .and_then(|about| about.says.get(finding.says))
+            .or_else(|| self.common.get(finding.says));
+        let sentence = pair.map_or(finding.says, |pair| pair.pick(lang));
+        let word = |gap: &str| finding.words.get(gap).map(|word| printable(word));
+        // That there is no device is no failure; what to do without one is told all the same.
+        let mended = matches!(finding.status, Status::Fail | Status::Warn | Status::NotReadable)
+            || finding.code == Code::RdmaDevices;
+        let mends = finding.mends.iter().filter(|_| mended);
+        let printed = |values: &BTreeMap<String, String>| {
+            values.iter().map(|(name, value)| (printable(name), printable(value))).collect()
+        };
+        Check {
+            code: finding.code,
+            subject: printable(&finding.subject),
+            status: finding.status,
+            found: fill(sentence, word),
+            values: printed(&finding.values),
+            measured: printed(&finding.measured),
+            read: finding.read.iter().map(|place| printable(place)).collect(),
+            why: about.map(|about| about.why.pick(lang).to_owned()).unwrap_or_default(),
+            mend: mends.filter_map(|id| self.mend(id, finding, launcher, lang)).collect(),
+        }
+    }
+
+    fn mend(&self, id: &str, finding: &Finding, launcher: &Launcher, lang: Lang) -> Option<Mend> {
+        let named = |wanted: Option<&str>| {
+            self.mends.iter().find(|mend| mend.id == id && mend.launcher.as_deref() == wanted)
+        };
+        let text = named(Some(launcher.name())).or_else(|| named(None))?;
+        let word = |gap: &str| match (gap, launcher) {
+            ("unit", Launcher::Systemd { unit }) => Some(shell_word(unit)),
+            ("subject", _) => Some(shell_word(&finding.subject)),
+            _ => finding.words.get(gap).map(|word| shell_word(word)),
+        };
+        let lines = |all: &[String]| all.iter().map(|line| fill(line, word)).collect();
+        Some(Mend {
+            what: fill(text.what.pick(lang), word),
+            run: lines(&text.run),
+            edit: lines(&text.edit),
+        })
+    }
+}
+
+/// Fills the gaps of a sentence, `{name}`; a gap without a word stays.
+fn fill(sentence: &str, word: impl Fn(&str) -> Option<String>) -> String {
+    let mut filled = String::with_capacity(sentence.len());
+    let mut rest = sentence;
+    while let Some((before, after)) = rest.split_once('{') {
+        filled.push_str(before);
+        match after.split_once('}').and_then(|(gap, tail)| Some((word(gap)?, tail))) {
+            Some((word, tail)) => {
+                filled.push_str(&word);
+                rest = tail;
+            }
+            None => {
+                filled.push('{');
+                rest = after;
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// A text as one word of a shell's line.
+fn shell_word(text: &str) -> String {
+    let text = printable(text);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@+=,%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

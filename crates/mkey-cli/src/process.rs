@@ -1,0 +1,92 @@
+//! What the files of a process below `/proc` say, as texts that were read already: of whatever
+//! process, on whatever machine.
+
+use std::path::Path;
+
+/// A limit of `/proc/PID/limits`; `None` is "unlimited".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In force.
+    pub soft: Option<u64>,
+    /// What the process may raise it to without privilege.
+    pub hard: Option<u64>,
+}
+
+/// The limit with this name, as in `Max locked memory`; `None` if it is not there, or no number.
+pub fn limit(limits: &str, name: &str) -> Option<Limit> {
+    let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    let mut fields = rest.split_whitespace();
+    let mut next = || match fields.next()? {
+        "unlimited" => Some(None),
+        number => number.parse().ok().map(Some),
+    };
+    Some(Limit { soft: next()?, hard: next()? })
+}
+
+/// CAP_IPC_LOCK's bit.
+pub const IPC_LOCK: u32 = 14;
+
+/// Whether a set of `/proc/PID/status` (as in `CapEff`) has this capability; `None` if the set is not
+/// there.
+pub fn has_capability(status: &str, set: &str, bit: u32) -> Option<bool> {
+    let hex = field(status, set)?;
+    let set = u64::from_str_radix(hex, 16).ok()?;
+    Some(set.checked_shr(bit).unwrap_or(0) & 1 == 1)
+}
+
+/// Whether the process whose folder this is lives in the user namespace that the kernel booted with,
+/// whose number is fixed in the kernel (PROC_USER_INIT_INO); where it can not be read, it is taken
+/// for that one.
+pub fn in_initial_namespace(folder: &Path) -> bool {
+    std::fs::read_link(folder.join("ns/user"))
+        .map_or(true, |link| link.as_os_str() == "user:[4026531837]")
+}
+
+/// What stands behind `name:` in a file of such lines.
+pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let of = |line: &'t str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim());
+    text.lines().find_map(of)
+}
+
+/// The bytes that `name:` has, as in `VmPin:  40 kB`.
+pub fn kib_of(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A variable of `/proc/PID/environ`.
+pub fn variable<'t>(environment: &'t str, name: &str) -> Option<&'t str> {
+    environment.split('\0').find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limits_capabilities_sizes_and_variables() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max locked memory         65536                unlimited            bytes\n\
+                      Max open files            1024                 4096                 files\n";
+        let read = |name| limit(limits, name);
+        assert_eq!(read("Max locked memory"), Some(Limit { soft: Some(65536), hard: None }));
+        assert_eq!(read("Max open files"), Some(Limit { soft: Some(1024), hard: Some(4096) }));
+        assert_eq!(read("Max stack size"), None);
+        let status = "VmPin:\t  40 kB\nCapEff:\t0000000000004000\nCapBnd:\tx\n";
+        assert_eq!(has_capability(status, "CapEff", IPC_LOCK), Some(true));
+        assert_eq!(has_capability(status, "CapEff", 15), Some(false));
+        assert_eq!(has_capability(status, "CapEff", 64), Some(false));
+        assert_eq!(has_capability(status, "CapBnd", IPC_LOCK), None);
+        assert_eq!((kib_of(status, "VmPin"), kib_of(status, "VmLck")), (Some(40960), None));
+        let environment = "A=1\0RDMAV_FORK_SAFE=1\0B=\0";
+        assert_eq!(variable(environment, "RDMAV_FORK_SAFE"), Some("1"));
+        assert_eq!((variable(environment, "B"), variable(environment, "C")), (Some(""), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,60}", name in "[A-Za-z ]{0,8}") {
+            let _ = (limit(&text, &name), has_capability(&text, &name, 14), kib_of(&text, &name));
+        }
+    }
+}
