@@ -152,6 +152,11 @@ pub const PARTS: &[Part] = &[
         about: "kernels with their own RDMA device, in virtual machines",
         work: Work::Call(vm::part),
     },
+    Part {
+        name: "vm-links",
+        about: "packets to and from the kernel's RDMA device, in virtual machines",
+        work: Work::Call(vm::links),
+    },
 ];
 
 /// Programs of two processes each, which poll: one after the other, and beside no other test.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub use self::part::part;
+pub use self::part::{links, part};
 
 use self::guest::Guest;
 use self::kernel::{Kernel, LINES, Line};

@@ -34,17 +34,7 @@ const TESTS: [(&str, &str); 8] = [
 /// The part `vm`.
 pub fn part(workspace: &Workspace) -> Result<Report> {
     let mut report = Report::default();
-    if let Err(error) = guest::possible() {
-        report.excuse(error)?;
-        return Ok(report);
-    }
-    let mut kernels = Vec::new();
-    for line in &LINES {
-        match Kernel::get(workspace, line) {
-            Ok(kernel) => kernels.push(kernel),
-            Err(error) => report.excuse(error)?,
-        }
-    }
+    let kernels = kernels(workspace, &mut report)?;
     for kernel in &kernels {
         println!("--- {}: {}", kernel.release, kernel.line.about);
         smoke(workspace, kernel, &mut report)?;
@@ -65,6 +55,33 @@ pub fn part(workspace: &Workspace) -> Result<Report> {
         booted_again(workspace, kernel, &mut report)?;
     }
     Ok(report)
+}
+
+/// The part `vm-links`.
+pub fn links(workspace: &Workspace) -> Result<Report> {
+    let mut report = Report::default();
+    for kernel in &kernels(workspace, &mut report)? {
+        println!("--- {}: {}", kernel.release, kernel.line.about);
+        let (guest, arguments) = (Guest::new(workspace, kernel), ["--include-ignored".into()]);
+        run_test_binary(workspace, guest, "mkey-cli", "links_rxe", &arguments, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// The kernels that guests can be booted with here; which can not, is told.
+fn kernels(workspace: &Workspace, report: &mut Report) -> Result<Vec<Kernel>> {
+    let mut kernels = Vec::new();
+    if let Err(error) = guest::possible() {
+        report.excuse(error)?;
+        return Ok(kernels);
+    }
+    for line in &LINES {
+        match Kernel::get(workspace, line) {
+            Ok(kernel) => kernels.push(kernel),
+            Err(error) => report.excuse(error)?,
+        }
+    }
+    Ok(kernels)
 }
 
 /// The checks of `tools/vm/smoke`, in one guest.

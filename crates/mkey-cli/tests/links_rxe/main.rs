@@ -49,8 +49,12 @@ const COUNTERS: [&str; 3] = ["duplicate_request", "rcvd_seq_err", "completer_ret
 /// times; and the kernel's timer does not begin anew with each request. Then packets are sent again.
 const HASTY: &str = "ibv_rc_pingpong";
 
+/// A machine that is emulated may stand still for longer than an answer is waited for. What is wrong with
+/// packets is wrong each time.
+const TRIES: usize = 3;
+
 #[test]
-#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --only vm"]
+#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --only vm-links"]
 fn programs_of_ours_and_of_the_kernel_s_device_understand_each_other() {
     cable();
     let folder = tempfile::tempdir().unwrap();
@@ -59,20 +63,36 @@ fn programs_of_ours_and_of_the_kernel_s_device_understand_each_other() {
         let index = gid_index(if v6 { V6[0] } else { V4[0] });
         for program in PROGRAMS {
             for kernel_serves in [true, false] {
-                let before = COUNTERS.map(count);
-                exchange(program, v6, index, kernel_serves);
-                let after = COUNTERS.map(count);
-                let more = |at: usize| (COUNTERS[at], after[at] - before[at]);
-                let mut told: Vec<_> = (0..COUNTERS.len()).map(more).collect();
-                if program.starts_with(HASTY) {
-                    told.retain(|(counter, _)| *counter == "rcvd_seq_err");
-                }
                 let who = (if v6 { "IPv6" } else { "IPv4" }, kernel_serves);
-                assert!(told.iter().all(|(_, more)| *more == 0), "{program} {who:?}: {told:?}");
+                let mut told = Vec::new();
+                for _ in 0..TRIES {
+                    told = exchange_counted(program, v6, index, kernel_serves);
+                    if told.is_empty() {
+                        break;
+                    }
+                    println!("{program} {who:?}: {told:?}");
+                }
+                assert!(told.is_empty(), "{program} {who:?}: {told:?}, {TRIES} times");
             }
         }
     }
     check(&wire.cut());
+}
+
+/// What the kernel has counted meanwhile.
+fn exchange_counted(
+    program: &str,
+    v6: bool,
+    index: usize,
+    kernel_serves: bool,
+) -> Vec<(&'static str, u64)> {
+    let before = COUNTERS.map(count);
+    exchange(program, v6, index, kernel_serves);
+    let after = COUNTERS.map(count);
+    let more = |at: usize| (COUNTERS[at], after[at] - before[at]);
+    let hasty = program.starts_with(HASTY);
+    let told = (0..COUNTERS.len()).map(more).filter(|(_, more)| *more > 0);
+    told.filter(|(counter, _)| !hasty || *counter == "rcvd_seq_err").collect()
 }
 
 fn count(counter: &str) -> u64 {
