@@ -32,7 +32,8 @@ const COMPLETIONS: &[(&str, &str)] = &[
     ("fish", "share/fish/vendor_completions.d/mkey.fish"),
 ];
 /// Documents of the workspace's folder.
-const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
+const DOCUMENTS: &[&str] =
+    &["README.md", "README.zh-CN.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 /// All files, sorted by their paths.
 pub fn files(workspace: &Workspace, tools: &Tools, binaries: &Binaries) -> Result<Vec<File>> {
