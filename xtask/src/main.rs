@@ -6,6 +6,7 @@
 mod asan;
 mod audit;
 mod broken;
+mod coverage;
 mod dist;
 mod exit;
 mod fuzz;

@@ -4,11 +4,12 @@
 //! What is there is seen from the files, not from a package database: a machine that has them by
 //! other means lacks nothing.
 
+use std::borrow::Cow;
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::exit::Exit;
 use crate::part::Unavailable;
@@ -31,13 +32,13 @@ pub struct Args {
 
 /// A package, and a file of it that shows that it is there.
 pub struct Package {
-    name: &'static str,
+    name: Cow<'static, str>,
     /// A program if it is a plain name, else a path.
-    shown_by: &'static str,
+    shown_by: Cow<'static, str>,
 }
 
 const fn package(name: &'static str, shown_by: &'static str) -> Package {
-    Package { name, shown_by }
+    Package { name: Cow::Borrowed(name), shown_by: Cow::Borrowed(shown_by) }
 }
 
 /// What runs the guests.
@@ -93,9 +94,28 @@ pub const MONITOR: &[Package] = &[
 /// What brings zig.
 pub const PIP: &[Package] = &[package("python3-pip", "/usr/lib/python3/dist-packages/pip")];
 
+/// What reads the compiler's counts of the lines that were run: LLVM's tools of this major version.
+pub fn llvm(major: u32) -> [Package; 1] {
+    let (name, shown_by) = (format!("llvm-{major}").into(), format!("llvm-cov-{major}").into());
+    [Package { name, shown_by }]
+}
+
+/// The major version of the compiler's LLVM.
+pub fn llvm_major() -> Result<u32> {
+    let ended = run::silent(Command::new("rustc").arg("-vV"))?;
+    major_in(&ended.text).with_context(|| format!("rustc names no LLVM: {}", ended.text))
+}
+
+fn major_in(versions: &str) -> Option<u32> {
+    let version = versions.lines().find_map(|line| line.strip_prefix("LLVM version: "))?;
+    version.split('.').next()?.parse().ok()
+}
+
 /// `cargo xtask setup`.
 pub fn run(args: &Args) -> Result<Exit> {
-    let all = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES, MONITOR];
+    let llvm = llvm(llvm_major()?);
+    let groups: [&[Package]; 7] = [HYPERVISOR, RDMA, HEADERS, PROGRAMS, CRATES, CAPTURES, MONITOR];
+    let all = [&groups[..], &[&llvm]].concat();
     let lacking = lacking(&all);
     if args.list || lacking.is_empty() {
         println!(
@@ -104,14 +124,19 @@ pub fn run(args: &Args) -> Result<Exit> {
         );
         return Ok(Exit::of(false, !lacking.is_empty(), false));
     }
-    match get(&all) {
-        Ok(()) => Ok(Exit::Well),
-        Err(error) if error.is::<Unavailable>() => {
-            println!("{error:#}");
-            Ok(Exit::Skipped)
+    // apt installs all that it is asked for or nothing, and not every release has this LLVM.
+    let mut exit = Exit::Well;
+    for groups in [&groups[..], &[&llvm]] {
+        match get(groups) {
+            Ok(()) => {}
+            Err(error) if error.is::<Unavailable>() => {
+                println!("{error:#}");
+                exit = Exit::Skipped;
+            }
+            Err(error) => return Err(error),
         }
-        Err(error) => Err(error),
     }
+    Ok(exit)
 }
 
 /// Sees to it that the packages of `groups` are here. What is missing is installed where this is
@@ -142,7 +167,7 @@ pub fn get(groups: &[&[Package]]) -> Result<()> {
     Ok(())
 }
 
-fn install(packages: &[&str]) -> Result<()> {
+fn install(packages: &[String]) -> Result<()> {
     let apt = || {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
@@ -155,20 +180,20 @@ fn install(packages: &[&str]) -> Result<()> {
     succeed(apt().args(["install", "--yes", "--no-install-recommends"]).args(packages))
 }
 
-fn lacking(groups: &[&[Package]]) -> Vec<&'static str> {
+fn lacking(groups: &[&[Package]]) -> Vec<String> {
     let packages = groups.iter().copied().flatten();
-    packages.filter(|package| !package.is_here()).map(|package| package.name).collect()
+    packages.filter(|package| !package.is_here()).map(|package| package.name.to_string()).collect()
 }
 
 impl Package {
     fn is_here(&self) -> bool {
         if self.shown_by.contains('/') {
-            return Path::new(self.shown_by).exists();
+            return Path::new(&*self.shown_by).exists();
         }
         let path = env::var_os("PATH").unwrap_or_default();
         // Where root's programs are, which others may not have on their path.
         let root = ["/usr/sbin".into(), "/sbin".into()];
-        env::split_paths(&path).chain(root).any(|folder| folder.join(self.shown_by).is_file())
+        env::split_paths(&path).chain(root).any(|folder| folder.join(&*self.shown_by).is_file())
     }
 }
 
@@ -182,5 +207,14 @@ mod tests {
         let absent: &[Package] = &[package("a", "no-such-program"), package("b", "/nowhere/file")];
         assert_eq!(lacking(&[here, absent, here]), ["a", "b"]);
         assert!(get(&[here]).is_ok());
+    }
+
+    #[test]
+    fn llvm_is_that_of_the_compiler() {
+        assert_eq!(major_in("rustc 1.95.0\nrelease: 1.95.0\nLLVM version: 22.1.2\n"), Some(22));
+        assert_eq!(major_in("rustc 1.95.0\n"), None);
+        assert!(llvm_major().unwrap() >= 18);
+        let [package] = llvm(22);
+        assert_eq!((&*package.name, &*package.shown_by), ("llvm-22", "llvm-cov-22"));
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{asan, audit, broken, dist, gates, packages, run, vm};
+use crate::{asan, audit, broken, coverage, dist, gates, packages, run, vm};
 
 /// The test target of the part of this name.
 const COMPATIBILITY: &str = "compatibility";
@@ -85,6 +85,11 @@ pub const PARTS: &[Part] = &[
             "--test",
             "fuzz_corpus",
         ])]),
+    },
+    Part {
+        name: "coverage",
+        about: "garbage, truncated and spoofed packets reach the code that reads packets",
+        work: Work::Call(coverage::part),
     },
     Part {
         name: "loom",

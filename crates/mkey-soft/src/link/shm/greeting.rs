@@ -86,3 +86,64 @@ pub(super) fn process_of(socket: &OwnedFd) -> Option<OwnedFd> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     pidfd_open(peer.pid, PidfdFlags::empty()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    /// A socket as a process that was connected to has it, and the other end.
+    fn connected() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    fn memory() -> OwnedFd {
+        rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    /// Says this, with so many files.
+    fn say(socket: &OwnedFd, hello: &[u8], files: usize) {
+        let memory = memory();
+        let files = vec![memory.as_fd(); files];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        }
+        let hello = [IoSlice::new(hello)];
+        rustix::net::sendmsg(socket, &hello, &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn who_says_who_it_is_is_a_visitor() {
+        let (own, peer) = connected();
+        assert!(matches!(meet(&own), Met::Silent));
+        let memory = memory();
+        send(&peer, Gid([7; 16]), 0x0102_0304, &memory).unwrap();
+        let Met::Visitor(visitor) = meet(&own) else { panic!("it is one") };
+        assert_eq!((visitor.gid, visitor.block), (Gid([7; 16]), 0x0102_0304));
+        let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        assert_eq!(inode(&visitor.memory), inode(&memory), "the memory that it has handed over");
+        assert!(matches!(meet(&own), Met::Silent), "there is nothing more");
+    }
+
+    #[test]
+    fn who_says_anything_else_or_hangs_up_is_nobody() {
+        let right = [&MAGIC[..], &[7; 16], &[0; 4]].concat();
+        let mut hellos = vec![(right.clone(), 0), (b"mkey-l2\n".repeat(4)[..LEN].to_vec(), 1)];
+        for length in 1..LEN {
+            hellos.push((right[..length].to_vec(), 1));
+            hellos.push((vec![0xff; length], 2));
+        }
+        for (hello, files) in hellos {
+            let (own, peer) = connected();
+            say(&peer, &hello, files);
+            assert!(matches!(meet(&own), Met::Nobody), "{hello:?} with {files} files");
+        }
+        let (own, peer) = connected();
+        drop(peer);
+        assert!(matches!(meet(&own), Met::Nobody));
+    }
+}

@@ -41,7 +41,8 @@ pub(super) struct Socket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Uncut;
 
-/// Datagrams that were received at once, each of `segment` bytes but the last.
+/// Datagrams that were received at once, each of `segment` bytes but the last. One of no byte has a
+/// segment of 1, so that what is received can be cut by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) from: SocketAddr,
@@ -172,7 +173,8 @@ fn read(message: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>) -> Option<
         _ => return None,
     };
     let length = message.bytes;
-    let mut received = Received { from, length, segment: length, traffic_class: 0, hop_limit: 0 };
+    let segment = length.max(1);
+    let mut received = Received { from, length, segment, traffic_class: 0, hop_limit: 0 };
     for about in message.cmsgs().ok()? {
         match about {
             ControlMessageOwned::UdpGroSegments(size) => received.segment = size.max(1) as usize,

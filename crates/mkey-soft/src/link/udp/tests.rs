@@ -82,3 +82,83 @@ fn a_port_that_is_ours_is_not_opened_once_more() {
     let nowhere = Udp::check(gid_of("192.0.2.1".parse().unwrap())).unwrap_err();
     assert_eq!(nowhere.kind(), io::ErrorKind::AddrNotAvailable);
 }
+
+/// The bytes of a packet with a payload of 100 bytes between these ports.
+fn sealed(psn: u32, from: Gid, to: Gid, source_port: u16) -> Vec<u8> {
+    let envelope = Envelope { source_port, hop_limit: 64, ..Envelope::default() };
+    let around = around(from, to, &envelope).unwrap();
+    let mut bytes = Vec::new();
+    let fill: &mut Fill<'_> = &mut |mut room| {
+        room.put(Bytes::of(&[7; 100]));
+        true
+    };
+    crate::link::datagram::emit(&packet(psn, None), &around, fill, &mut bytes).unwrap();
+    bytes
+}
+
+/// Takes in all that is there: number, payload and sender of what is a packet.
+fn taken_in(udp: &Udp) -> Vec<(u32, Vec<u8>, Gid)> {
+    let mut all = Vec::new();
+    while udp.receive(true, &mut |inbound| {
+        assert_eq!(inbound.to, udp.gid);
+        all.push((inbound.repr.fields.psn.get(), inbound.payload.to_vec(), inbound.from));
+    }) {}
+    all
+}
+
+/// Whatever a socket sends that is no whole packet of its own address reaches no queue pair, and does
+/// not keep the next packet from it.
+#[test]
+fn garbage_truncated_and_spoofed_datagrams_are_passed_over() {
+    let to = port("127.87.0.5");
+    let socket = std::net::UdpSocket::bind(("127.87.0.6", 0)).unwrap();
+    let source_port = socket.local_addr().unwrap().port();
+    let (own, other) = (gid_of([127, 87, 0, 6].into()), gid_of([127, 87, 0, 7].into()));
+    let send = |datagram: &[u8]| {
+        socket.send_to(datagram, ("127.87.0.5", ROCE_PORT)).unwrap();
+    };
+    let right = sealed(1, own, to.gid, source_port);
+    let expected = |psn| vec![(psn, vec![7; 100], own)];
+    send(&right);
+    assert_eq!(taken_in(&to), expected(1));
+    let passed_over = |datagram: &[u8], why: &str| {
+        send(datagram);
+        assert_eq!(taken_in(&to), [], "{why}: {datagram:?}");
+    };
+    // Of no byte, too: the kernel hands it over as any other.
+    for length in 0..right.len() {
+        passed_over(&right[..length], "truncated");
+    }
+    // From the payload on, since some bits of the headers are for the switches to change.
+    for bit in 12 * 8..right.len() * 8 {
+        let mut damaged = right.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        passed_over(&damaged, "damaged");
+    }
+    passed_over(&sealed(2, other, to.gid, source_port), "another's address");
+    passed_over(&sealed(2, own, other, source_port), "to another");
+    passed_over(&sealed(2, own, to.gid, source_port ^ 1), "from another port");
+    let mut random = fastrand::Rng::with_seed(1);
+    for length in 0..300 {
+        let garbage: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+        passed_over(&garbage, "garbage");
+    }
+    send(&sealed(3, own, to.gid, source_port));
+    assert_eq!(taken_in(&to), expected(3), "it goes on");
+}
+
+/// Of IPv6 the ICRC covers no identification, so that nothing is left open.
+#[test]
+fn a_packet_over_ipv6_is_intact_or_not() {
+    let [from, to, other] = ["fd00::1", "fd00::2", "fd00::3"].map(|it| gid_of(it.parse().unwrap()));
+    let bytes = sealed(1, from, to, 0xc000);
+    let icrc = Packet::parse(&bytes).unwrap().icrc;
+    let envelope = Envelope { source_port: 0xc000, hop_limit: 64, ..Envelope::default() };
+    let between = |from, to| around(from, to, &envelope).unwrap();
+    for index in [0, 1] {
+        assert!(is_intact(&between(from, to), index, &bytes, icrc));
+        assert!(!is_intact(&between(other, to), index, &bytes, icrc));
+        assert!(!is_intact(&between(from, to), index, &bytes, icrc ^ 1));
+    }
+    assert!(around(from, gid_of(Ipv4Addr::LOCALHOST.into()), &envelope).is_none());
+}
