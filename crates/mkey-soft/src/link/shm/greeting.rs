@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn who_says_anything_else_or_hangs_up_is_nobody() {
         let right = [&MAGIC[..], &[7; 16], &[0; 4]].concat();
-        let mut hellos = vec![(right.clone(), 0), (b"mkey-l2\n".repeat(4)[..LEN].to_vec(), 1)];
+        let mut hellos = vec![(right.clone(), 0), (b"mkey-l0\n".repeat(4)[..LEN].to_vec(), 1)];
         for length in 1..LEN {
             hellos.push((right[..length].to_vec(), 1));
             hellos.push((vec![0xff; length], 2));
