@@ -80,12 +80,40 @@ impl Driver {
     pub(crate) fn get() -> Option<&'static Driver> {
         static DRIVER: PerProcess<&'static Driver> = PerProcess::new();
         // In a forked child there is no thread, and what it waits on is the parent's.
-        DRIVER.get_or_make(Self::start).copied()
+        DRIVER.get_or_make(Self::start_now_and_then).copied()
+    }
+
+    /// Each packet may set a timer: where the system refuses a thread, it is not asked for one each time.
+    fn start_now_and_then() -> Option<&'static Driver> {
+        /// The second in which it was tried last, and by which process.
+        static TRIED: AtomicU64 = AtomicU64::new(0);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec as u64 + 1;
+        let own = now.wrapping_mul(1 << 20) ^ u64::from(generation());
+        match TRIED.swap(own, Ordering::Relaxed) == own {
+            true => None,
+            false => Self::start(),
+        }
     }
 
     fn start() -> Option<&'static Driver> {
-        let new: &'static Driver = Box::leak(Box::new(Self::new().ok()?));
-        mkey_os::quiet_thread::spawn("mkey-soft engine", || new.run()).ok()?;
+        Self::start_with(|run| mkey_os::quiet_thread::spawn("mkey-soft engine", run).is_ok())
+    }
+
+    /// Kept for the process only once its thread is there: without one, the next call starts anew, and
+    /// what this one has opened is closed.
+    fn start_with(spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool) -> Option<&'static Driver> {
+        let new = Box::new(Self::new().ok()?);
+        let (tell, told) = std::sync::mpsc::channel::<&'static Driver>();
+        let run = move || {
+            if let Ok(driver) = told.recv() {
+                driver.run();
+            }
+        };
+        if !spawn(Box::new(run)) {
+            return None;
+        }
+        let new: &'static Driver = Box::leak(new);
+        tell.send(new).ok()?;
         Some(new)
     }
 
@@ -277,9 +305,11 @@ impl Driver {
     fn earliest(&self, most: Option<Duration>) -> Option<Duration> {
         let left = |core: Arc<Core>| {
             let next = core.next_timer()?;
-            Some(next.saturating_sub(core.timers.now()).max(PATIENCE))
+            Some(next.saturating_sub(core.timers.now()))
         };
-        self.living().into_iter().filter_map(left).chain(most).chain(self.put_off_for()).min()
+        let all = self.living().into_iter().filter_map(left).chain(most).chain(self.put_off_for());
+        // Never 0, which would disarm the alarm.
+        all.min().map(|left| left.max(PATIENCE))
     }
 
     /// How long those are put off still that are put off.
@@ -347,5 +377,47 @@ impl Driver {
 
     fn living(&self) -> Vec<Arc<Core>> {
         lock(&self.cores).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptors() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    /// As `EAGAIN` of a limit on processes: the next try begins anew, and nothing of this one is left.
+    #[test]
+    fn without_a_thread_nothing_is_kept() {
+        const TRIES: usize = 400;
+        let before = descriptors();
+        for _ in 0..TRIES {
+            assert!(Driver::start_with(|_| false).is_none());
+        }
+        // Other tests of this process open some, too.
+        assert!(descriptors() < before + TRIES, "each try has left descriptors");
+    }
+
+    #[test]
+    fn the_thread_gets_the_driver_that_is_kept() {
+        let mut run = None;
+        let kept = Driver::start_with(|work| {
+            run = Some(work);
+            true
+        });
+        assert!(kept.is_some() && run.is_some());
+    }
+
+    /// An alarm of 0 would never go off.
+    #[test]
+    fn what_is_due_already_is_waited_for_a_moment() {
+        let driver = Driver::without_thread();
+        assert_eq!(driver.earliest(None), None);
+        lock(&driver.sources).put_off.push((Instant::now(), 1));
+        assert_eq!(driver.earliest(None), Some(PATIENCE));
+        assert_eq!(driver.earliest(Some(Duration::ZERO)), Some(PATIENCE));
+        assert_eq!(driver.time_left(None), Some(PATIENCE));
     }
 }
