@@ -77,8 +77,12 @@ impl Path for Tapped {
         Ok(())
     }
 
-    fn leaves_lying(&self) -> bool {
-        self.path.leaves_lying()
+    fn mark(&self) -> u64 {
+        self.path.mark()
+    }
+
+    fn leaves_lying(&self, before: u64) -> bool {
+        self.path.leaves_lying(before)
     }
 
     fn flush(&self) {

@@ -284,8 +284,13 @@ impl Path for Weathered {
         Ok(())
     }
 
-    fn leaves_lying(&self) -> bool {
-        self.lane.path.leaves_lying()
+    fn mark(&self) -> u64 {
+        // What is late goes out after others that were sent after it.
+        u64::MAX
+    }
+
+    fn leaves_lying(&self, before: u64) -> bool {
+        self.lane.path.leaves_lying(before)
     }
 
     fn flush(&self) {

@@ -63,9 +63,14 @@ pub(crate) trait Path: Send + Sync + fmt::Debug {
         *envelope
     }
 
-    /// Whether the peer is there and has not looked yet at what was sent: it waits for a processor, or is
-    /// stopped. Not every path can tell.
-    fn leaves_lying(&self) -> bool {
+    /// A mark behind all that was sent until now.
+    fn mark(&self) -> u64 {
+        0
+    }
+
+    /// Whether the peer is there and has not looked yet at all that was sent before this
+    /// [mark](Path::mark): it waits for a processor, or is stopped. Not every path can tell.
+    fn leaves_lying(&self, _before: u64) -> bool {
         false
     }
 

@@ -60,6 +60,8 @@ pub(super) struct Flight {
     route: Route,
     /// The earliest time for which a timer is set.
     timer: Option<Duration>,
+    /// The path's mark behind what was sent last.
+    mark: u64,
     /// Since when the peer has not looked at what it was sent.
     lying: Option<Duration>,
 }
@@ -70,7 +72,7 @@ impl Flight {
         if !self.machine.is_overdue(now) {
             return;
         }
-        if !self.route.path.leaves_lying() {
+        if !self.route.path.leaves_lying(self.mark) {
             self.lying = None;
         } else if now.saturating_sub(*self.lying.get_or_insert(now)) < LYING {
             self.machine.wait_longer(now);
@@ -149,6 +151,7 @@ impl Qp {
             machine: Requester::new(transport, patience(&sq.attr), reads),
             route: self.route(path, sq.attr.dest_qp_num, &like),
             timer: None,
+            mark: 0,
             lying: None,
         };
         for stored in &sq.queue {
@@ -235,6 +238,7 @@ impl Qp {
                 Next::Packet(out) => match self.send_packet(flight, executor, &wr, &out) {
                     Ok(()) => {
                         flight.machine.sent(now);
+                        flight.mark = flight.route.path.mark();
                         None
                     }
                     Err(Outcome::NoRoom) => {

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub(super) struct Pair {
     lending: Option<Lending>,
     borrowing: Option<Borrowing>,
     writing: Mutex<Writing>,
+    /// How far the peer was told that it is written.
+    sent: AtomicU64,
     /// Something was written of which it is not known that it was read.
     unread: AtomicBool,
     /// How far it was read when last looked at, and when the peer is to be woken if it gets no
@@ -64,12 +66,13 @@ pub(super) struct Pair {
 /// What the thread waits for.
 struct Waits {
     driver: &'static Driver,
-    tokens: Vec<Token>,
+    socket: Option<Token>,
+    process: Option<Token>,
 }
 
 impl std::fmt::Debug for Waits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.tokens.fmt(f)
+        (self.socket, self.process).fmt(f)
     }
 }
 
@@ -94,6 +97,7 @@ impl Pair {
             lending,
             borrowing,
             writing: Mutex::new(writing),
+            sent: AtomicU64::new(0),
             unread: AtomicBool::new(false),
             due: Mutex::default(),
             reading: Mutex::new(reading),
@@ -112,10 +116,10 @@ impl Pair {
     /// The thread waits on the pair from now on.
     pub(super) fn watch(&self, driver: &'static Driver) {
         let source = || -> Weak<dyn Source> { self.me.clone() };
-        let fds = std::iter::once(&self.socket).chain(&self.process);
-        let tokens = fds.filter_map(|fd| driver.watch(fd, source()).ok()).collect();
+        let watch = |fd: &OwnedFd| driver.watch(fd, source()).ok();
+        let (socket, process) = (watch(&self.socket), self.process.as_ref().and_then(watch));
         // Once only: a pair is watched by who makes it.
-        let _ = self.waits.set(Waits { driver, tokens });
+        let _ = self.waits.set(Waits { driver, socket, process });
     }
 
     /// Whether the peer is there no more, or can not be talked to.
@@ -256,6 +260,7 @@ impl Pair {
             return Err(Unsent::Unfilled);
         }
         let woken = writing.commit();
+        self.sent.store(writing.told(), Ordering::Relaxed);
         if woken {
             self.ring();
         } else if !self.unread.load(Ordering::Relaxed) {
@@ -286,8 +291,14 @@ impl Path for Pair {
         128
     }
 
-    fn leaves_lying(&self) -> bool {
-        self.born == generation() && !self.has_hung_up() && lock(&self.writing).unread().is_some()
+    fn mark(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn leaves_lying(&self, before: u64) -> bool {
+        self.born == generation()
+            && !self.has_hung_up()
+            && lock(&self.writing).unread().is_some_and(|read| read < before)
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
@@ -347,11 +358,12 @@ impl Source for Pair {
 impl Pair {
     fn gone(&self) {
         self.end();
-        if let Some(Waits { driver, tokens }) = self.waits.get() {
-            let fds = std::iter::once(&self.socket).chain(&self.process);
-            for (fd, token) in fds.zip(tokens) {
-                driver.forget(fd, *token);
-            }
+        let Some(&Waits { driver, socket, process }) = self.waits.get() else { return };
+        if let Some(token) = socket {
+            driver.forget(&self.socket, token);
+        }
+        if let (Some(fd), Some(token)) = (&self.process, process) {
+            driver.forget(fd, token);
         }
     }
 }
@@ -368,5 +380,41 @@ impl Drop for Pair {
         if self.born == generation() {
             self.gone();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mkey_wire::body::Body;
+    use mkey_wire::packet::Repr;
+    use mkey_wire::request::{Request::Write, Write::Middle};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn packet() -> Outbound {
+        let body = Body::RcRequest(Write(Middle));
+        let fields = mkey_wire::bth::Fields::new(Default::default(), Default::default());
+        let envelope = crate::link::Envelope::default();
+        Outbound { repr: Repr { fields, body }, length: 0, envelope, damage: None }
+    }
+
+    /// What one queue pair sent was read, and what another one sent afterwards was not.
+    #[test]
+    fn only_what_was_sent_before_lies() {
+        let (socket, peer) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let (memory, file) = Segment::create().unwrap();
+        let ours = Pair::new(memory, socket, None, Gid([1; 16]), Gid([2; 16]));
+        let memory = Segment::open(file).unwrap();
+        let theirs = Pair::new(memory, peer, None, Gid([2; 16]), Gid([1; 16]));
+        ours.send(&packet(), &mut |_| true).unwrap();
+        let first = ours.mark();
+        assert!(ours.leaves_lying(first));
+        assert!(theirs.receive(&mut |_| {}));
+        assert!(!ours.leaves_lying(first));
+        ours.send(&packet(), &mut |_| true).unwrap();
+        assert!(!ours.leaves_lying(first), "that was read");
+        assert!(ours.leaves_lying(ours.mark()));
     }
 }

@@ -194,6 +194,11 @@ impl Writing {
         (read != self.told).then_some(read)
     }
 
+    /// How far it is written that the reader knows of.
+    pub(super) fn told(&self) -> u64 {
+        self.told
+    }
+
     /// The bell that rings when there is room.
     pub(super) fn room_bell(&self) -> &Bell {
         &self.ring.control().writer.room
