@@ -26,7 +26,9 @@ impl<T: Sync + 'static> PerProcess<T> {
         Self { made: AtomicPtr::new(ptr::null_mut()), maker: AtomicU64::new(0) }
     }
 
-    fn get(&self) -> Option<&'static T> {
+    /// What this process has already.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&'static T> {
         // SAFETY: null, or of a box that is never freed, and only read since.
         let made = unsafe { self.made.load(Ordering::Acquire).as_ref() }?;
         // What a forked child has inherited is its parent's.
@@ -56,13 +58,22 @@ impl<T: Sync + 'static> PerProcess<T> {
                 break;
             }
         }
-        let value = self.get().or_else(|| {
+        // Also if `make` panics: others wait for it.
+        let _done = Done(&self.maker);
+        self.get().or_else(|| {
             let made = Box::leak(Box::new(Made { generation, value: make()? }));
             self.made.store(made, Ordering::Release);
             Some(&made.value)
-        });
-        self.maker.store(0, Ordering::Release);
-        value
+        })
+    }
+}
+
+/// Nobody makes it any more.
+struct Done<'a>(&'a AtomicU64);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
     }
 }
 
@@ -77,6 +88,14 @@ mod tests {
         assert_eq!(PLACE.get_or_make(|| None), None);
         assert_eq!(PLACE.get_or_make(|| Some(1)), Some(&1));
         assert_eq!(PLACE.get_or_make(|| panic!("it is there")), Some(&1));
+    }
+
+    #[test]
+    fn who_fails_to_make_it_leaves_it_to_others() {
+        static PLACE: PerProcess<u32> = PerProcess::new();
+        let made = std::panic::catch_unwind(|| PLACE.get_or_make(|| panic!("on purpose")));
+        assert!(made.is_err());
+        assert_eq!(PLACE.get_or_make(|| Some(1)), Some(&1));
     }
 
     #[test]
