@@ -46,9 +46,13 @@ impl Qp {
             self.last_replies();
         }
         let mut after = After::default();
+        let rights = self.gate.view().rights();
         let result = self.modify_locked(change, &mut after);
         after.run();
-        if result.is_ok() && matches!(change.state, Some(QpState::Reset | QpState::Err)) {
+        let ends = matches!(change.state, Some(QpState::Reset | QpState::Err));
+        // Also rights that were taken away: a peer's own WRITE may have begun before.
+        let less = change.rights.is_some_and(|now| !now.contains(rights));
+        if result.is_ok() && (ends || less) {
             drain_ended(&self.core);
         }
         result

@@ -62,11 +62,14 @@ impl Gate {
 
     /// Changes the word; called with the receive side locked.
     pub(crate) fn change(&self, change: impl Fn(View) -> View) {
-        let _ = self
-            .0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| Some(change(View(word)).0));
-        // What peers may do by themselves was allowed as it was before.
-        lease::end();
+        let update = |word| Some(change(View(word)).0);
+        if let Ok(word) = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, update) {
+            let before = View(word);
+            if before.is_ended_by(change(before)) {
+                // What peers may do by themselves was allowed as it was before.
+                lease::end();
+            }
+        }
     }
 
     /// Notes the first message; whether this was it.
@@ -102,6 +105,12 @@ impl View {
     #[inline(always)]
     pub(crate) fn allows(self, want: Want) -> bool {
         (self.0 >> RIGHTS_SHIFT) as u8 & want.right().bits() as u8 == want.right().bits() as u8
+    }
+
+    /// Whether something that a peer was let in to before is not allowed any more.
+    fn is_ended_by(self, next: View) -> bool {
+        let less = self.rights().difference(next.rights());
+        self.receives() && (!next.receives() || next.epoch() != self.epoch() || !less.is_empty())
     }
 
     pub(crate) fn rights(self) -> Rights {
@@ -143,5 +152,36 @@ impl View {
     #[must_use]
     pub(crate) fn dead(self) -> Self {
         Self(self.0 | DESTROYED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_let_in_is_ended_by_less_only() {
+        let write = Rights::REMOTE_WRITE;
+        let open = View(0).with_state(QpState::Rtr).with_rights(write).anew();
+        for same in [
+            open,
+            open.with_state(QpState::Rts),
+            open.with_state(QpState::Sqe),
+            open.with_reads(true),
+            open.with_rights(write | Rights::REMOTE_READ),
+        ] {
+            assert!(!open.is_ended_by(same), "{same:?}");
+        }
+        for less in [
+            open.with_state(QpState::Err),
+            open.with_state(QpState::Reset),
+            open.with_rights(Rights::REMOTE_READ),
+            open.anew(),
+            open.dead(),
+        ] {
+            assert!(open.is_ended_by(less), "{less:?}");
+        }
+        let init = View(0).with_state(QpState::Init).with_rights(write);
+        assert!(!init.is_ended_by(init.with_state(QpState::Rtr).anew()), "nobody was let in");
     }
 }
