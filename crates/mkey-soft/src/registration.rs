@@ -44,6 +44,9 @@ const PAGE: u64 = 4096;
 pub(crate) struct Registrations {
     regions: Mutex<Slots<Region>>,
     windows: Mutex<Windows>,
+    /// Regions by the indexes of their remote keys, where they may be lent. Another region may have an
+    /// index meanwhile: what is found is to be looked at. Not locked together with the regions.
+    by_index: Option<Mutex<HashMap<u32, u64>>>,
     pub(crate) pinner: Pinner,
     accountant: Option<Arc<Accountant>>,
     /// Why memory could not be watched, the last time.
@@ -166,6 +169,7 @@ impl Registrations {
                 slots: Slots::with_room_for(u32::MAX),
                 by_index: HashMap::new(),
             }),
+            by_index: options.direct.then(Mutex::default),
             pinner: Pinner::new(options.pin),
             accountant,
             unwatched: Mutex::default(),
@@ -179,14 +183,17 @@ impl Registrations {
         lock(&self.windows).by_index.get(&key.index()).copied()
     }
 
-    /// How many regions and windows belong to a domain.
-    /// The memory of a region that is pinned, by its key. Looks at all of them.
-    pub(crate) fn pinned(&self, rkey: Rkey) -> Option<HostRange> {
+    /// The memory of a region that may be lent, by its key: it is pinned, and it is heard of when the
+    /// program unmaps it.
+    pub(crate) fn lendable(&self, rkey: Rkey) -> Option<HostRange> {
+        let handle = *lock(self.by_index.as_ref()?).get(&rkey.0.index())?;
         let regions = lock(&self.regions);
-        let found = regions.iter().find(|region| region.info.rkey == rkey)?;
-        found.hold.range.filter(|_| found.kind == Kind::Pinned)
+        let found = regions.get(handle).filter(|region| region.info.rkey == rkey)?;
+        let watched = found.hold.pin.as_ref().is_some_and(PinGuard::is_watched);
+        found.hold.range.filter(|_| found.kind == Kind::Pinned && watched)
     }
 
+    /// How many regions and windows belong to a domain.
     pub(crate) fn members(&self, pd: PdId) -> (usize, usize) {
         let regions = lock(&self.regions).iter().filter(|region| region.pd.id() == pd).count();
         let windows = lock(&self.windows);
@@ -320,12 +327,17 @@ impl Registrations {
             registered.map_err(|TableFull { most }| full(u64::from(most)))?;
         let mut regions = lock(&self.regions);
         self.terms.count(&self.terms.registrations);
-        regions
+        let info = regions
             .insert_with(|handle| {
                 let info = MrInfo { handle: MrHandle(handle), lkey, rkey };
                 (Region { id, pd, kind, info, rights, hold }, info)
             })
-            .ok_or_else(|| full(u64::from(u32::MAX)))
+            .ok_or_else(|| full(u64::from(u32::MAX)))?;
+        drop(regions);
+        if let Some(by_index) = &self.by_index {
+            lock(by_index).insert(rkey.0.index(), info.handle.0);
+        }
+        Ok(info)
     }
 
     /// Registers memory. Order of checks: rights (R-REG-01 to 04), page offset (R-REG-11), address
@@ -399,10 +411,18 @@ impl Registrations {
             settle(&core.engine, &mut change);
             regions = lock(&self.regions);
         }
-        lease::settle();
         let region = regions.remove(handle.0);
         self.terms.count(&self.terms.deregistrations);
         drop(regions);
+        if let (Some(by_index), Some(region)) = (&self.by_index, &region) {
+            let index = region.info.rkey.0.index();
+            let mut by_index = lock(by_index);
+            if by_index.get(&index) == Some(&handle.0) {
+                by_index.remove(&index);
+            }
+        }
+        // Others go on meanwhile, but no key is given out anew.
+        lease::settle();
         drop(change);
         if let Some(started) = started {
             add(&self.terms.table, started.elapsed());

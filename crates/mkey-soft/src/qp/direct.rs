@@ -92,7 +92,7 @@ impl Qp {
             if !self.gate.view().allows(Want::RemoteWrite) {
                 return None;
             }
-            let region = self.core.registrations.pinned(remote.rkey)?;
+            let region = self.core.registrations.lendable(remote.rkey)?;
             let access = Access {
                 key: remote.rkey.0,
                 pd: self.domain(),

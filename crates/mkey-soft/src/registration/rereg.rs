@@ -105,7 +105,6 @@ impl Registrations {
             })
         })?;
         settle(&core.engine, &mut running);
-        lease::settle();
         region.rights = rights;
         region.kind = kind;
         if let Some(pd) = pd {
@@ -114,6 +113,7 @@ impl Registrations {
         let old = hold.map(|hold| std::mem::replace(&mut region.hold, hold));
         let info = region.info;
         drop(regions);
+        lease::settle();
         drop(old);
         self.command();
         Ok(info)
