@@ -27,9 +27,18 @@ pub(crate) fn given_up() -> u64 {
 /// Waits until the accesses of all devices that are running now have ended: whatever memory they
 /// use. Allocates nothing and takes no lock.
 pub(crate) fn drain_all() {
-    lease::settle();
+    settle_leases();
     let mut patience = Patience::new();
     if !executors().drain_while(|| patience.is_left()) {
+        GIVEN_UP.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A peer's own copies are waited for no longer than accesses here: it may be stopped, too, and in the
+/// same way wait for this process.
+fn settle_leases() {
+    let mut patience = Patience::new();
+    if !lease::settle_within(|| patience.is_left()) {
         GIVEN_UP.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -37,7 +46,7 @@ pub(crate) fn drain_all() {
 /// Waits until no access to the device's memory runs that was let in by a connection which has ended
 /// before this call. Not to be called with a lock held that an access may wait for.
 pub(crate) fn drain_ended(core: &Core) {
-    lease::settle();
+    settle_leases();
     let mut running = core.engine.running();
     let mut patience = Patience::new();
     while !running.ended() {

@@ -47,9 +47,9 @@ pub(crate) fn notes(core: &Core) -> Vec<String> {
     let given_up = crate::drain::given_up();
     if given_up > 0 {
         notes.push(format!(
-            "{given_up} times memory was taken away or a queue pair ended while a thread was \
-             stopped in the middle of an access, as by a signal handler: what the access did then \
-             is not guaranteed"
+            "{given_up} times memory was taken away or a queue pair ended while a thread \
+             (with direct writes, a peer's) was stopped in the middle of an access, as by a signal \
+             handler: what the access did then is not guaranteed"
         ));
     }
     if let Some(signal) = mkey_os::copy::displaced() {

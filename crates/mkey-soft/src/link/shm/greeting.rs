@@ -1,4 +1,5 @@
 //! How a pair begins: who connects says who it is and hands over the memory.
+#![allow(unsafe_code)]
 
 use mkey_core::device::Gid;
 use rustix::io::Errno;
@@ -6,13 +7,13 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What is said first.
-const MAGIC: [u8; 8] = *b"mkey-l2\n";
+const MAGIC: [u8; 8] = *b"mkey-l3\n";
 /// After that the port's address, and the block of numbers of the process that connects.
 const LEN: usize = 8 + 16 + 4;
 
@@ -58,8 +59,7 @@ pub(super) fn meet(socket: &OwnedFd) -> Met {
 }
 
 fn listen(socket: &OwnedFd) -> Option<Visitor> {
-    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    if peer.uid != rustix::process::geteuid() {
+    if credentials(socket)?.uid != rustix::process::geteuid().as_raw() {
         return None;
     }
     let mut hello = [0; LEN];
@@ -83,8 +83,25 @@ fn listen(socket: &OwnedFd) -> Option<Visitor> {
 
 /// The process at the other end, if it can be waited for.
 pub(super) fn process_of(socket: &OwnedFd) -> Option<OwnedFd> {
-    let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    pidfd_open(peer.pid, PidfdFlags::empty()).ok()
+    let pid = i32::try_from(pid_of(socket)?).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Its number; `None` for one outside of this namespace of processes.
+pub(super) fn pid_of(socket: &OwnedFd) -> Option<u32> {
+    u32::try_from(credentials(socket)?.pid).ok().filter(|&pid| pid != 0)
+}
+
+/// Not by `rustix`, whose type has no place for a number of 0.
+fn credentials(socket: &OwnedFd) -> Option<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = size_of_val(&peer) as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: it writes at most so many bytes there, of a structure of plain numbers.
+    let done = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut peer).cast(), &raw mut size)
+    };
+    (done == 0).then_some(peer)
 }
 
 #[cfg(test)]

@@ -13,32 +13,45 @@
 //! other. A lease names the count that it is good for, which its maker has read *before* it looked whether
 //! the access is allowed: made too late, it never was good.
 //!
+//! **Who is waited for.** Deregistering and registering anew wait for such a copy however long it takes:
+//! a peer may be stopped there, as by a debugger, or be writing a core. Who waits holds no lock, so others
+//! are not held up. What ends a queue pair, and unmapping, do so for half a second ([`crate::drain`]), as
+//! for accesses of this process's own that are stopped. A thread that goes in the middle of a copy while
+//! its process stays, as when another one starts a new program, is marked by the kernel ([`copier`]).
+//!
 //! **Who is written to.** The sender opens the memory of the process once, as a file. That stays tied to
-//! this program in this process: when either ends, writing fails, whoever has the number then. A sender
-//! that ends in the middle of a copy is seen to have ended by its process descriptor; one that is stopped
-//! there, as by a debugger, is waited for.
+//! this program in this process: when either ends, writing fails, whoever has the number then. The file
+//! writes through page protections, so only memory is lent whose unmapping is heard of.
+//!
+//! **What is trusted.** Both sides are of one user, and may write each other's memory anyway. A peer that
+//! writes nonsense to what both share may have itself waited for, and may have its own leases hold longer.
 #![allow(unsafe_code)]
+
+mod copier;
+mod lenders;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use lenders::{end, settle, settle_within};
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::core::generation;
 use crate::link::{Borrow, Lend, Lent};
 use crate::sync::lock;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use copier::Copier;
+use lenders::Peer;
+use mkey_os::file_mapping::FileMapping;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, TryLockError};
 
 /// Bytes of shared memory that the leases of one side take.
 pub(super) const FOOTPRINT: usize = size_of::<Area>();
 /// Connections of which there may be leases at once.
 const PLACES: usize = 32;
-/// Peers that a process lends to at once; others get no leases.
-const PEERS: usize = 64;
-/// Looks at a sender that is in the middle of a copy before it is left alone for [`NAP`] between looks.
-const LOOKS: u32 = 256;
-const NAP: Duration = Duration::from_micros(50);
 /// Programs poll the last byte of what they wait for: what is longer than one word is stored in two
 /// steps, the last word second.
 const WORD: u64 = 8;
@@ -50,14 +63,19 @@ struct Area {
     ended: AtomicU64,
     /// The lender's process.
     lender: AtomicU32,
-    /// Odd while the borrower looks or copies. The borrower's.
+    /// The borrower's.
     turn: Turn,
     places: [Place; PLACES],
 }
 
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-struct Turn(AtomicU64);
+struct Turn {
+    /// Odd while the borrower looks or copies.
+    count: AtomicU64,
+    /// Who does so.
+    copier: Copier,
+}
 
 /// One lease. Written by one thread at a time, and only read as a whole if `version` was the same even
 /// number before and after.
@@ -140,18 +158,11 @@ impl Area {
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Waits until a copy that has begun is done, or `has_ended` says that nobody does it any more.
-    fn await_quiet(&self, has_ended: impl Fn() -> bool) {
-        fence(Ordering::SeqCst);
-        let turn = self.turn.0.load(Ordering::Acquire);
-        let mut looks = 0u32;
-        while turn % 2 == 1 && self.turn.0.load(Ordering::Acquire) == turn && !has_ended() {
-            looks = looks.saturating_add(1);
-            match looks < LOOKS {
-                true => std::thread::yield_now(),
-                false => std::thread::sleep(NAP),
-            }
-        }
+    /// The copy that the borrower is in the middle of, if its thread is there still. Looked at after a
+    /// fence; another number is another copy, which begins by looking at what was taken back.
+    fn copies(&self) -> Option<u64> {
+        let turn = self.turn.count.load(Ordering::Acquire);
+        (turn % 2 == 1 && self.turn.copier.is_there()).then_some(turn)
     }
 }
 
@@ -159,10 +170,12 @@ impl Area {
 #[derive(Debug)]
 pub(super) struct Lending {
     area: NonNull<Area>,
+    memory: Arc<FileMapping>,
     /// The peer's process; without one nothing is lent.
-    process: Option<RawFd>,
-    /// Held by who makes a lease.
+    process: Option<Arc<OwnedFd>>,
+    /// Held by who makes a lease; whether it has begun to.
     making: Mutex<bool>,
+    born: u32,
 }
 
 // SAFETY: the area consists of atomics, and is mapped for as long as this is.
@@ -170,82 +183,19 @@ unsafe impl Send for Lending {}
 // SAFETY: as above.
 unsafe impl Sync for Lending {}
 
-/// Whom this process lends to.
-static LENDERS: Mutex<Lenders> = Mutex::new(Lenders { peers: [const { None }; PEERS] });
-/// How many they are.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-/// Of which generation of this process they are: a forked child lends nothing, and must not take back
-/// what its parent lends.
-static BORN: AtomicU32 = AtomicU32::new(0);
-
-/// Nothing is allocated or freed while it is locked: who waits for it may hold the allocator up.
-struct Lenders {
-    peers: [Option<Peer>; PEERS],
-}
-
-struct Peer {
-    area: NonNull<Area>,
-    process: RawFd,
-}
-
-// SAFETY: as of `Lending`, which takes it out before the area goes.
-unsafe impl Send for Peer {}
-
-impl Peer {
-    fn area(&self) -> &Area {
-        // SAFETY: mapped until `Lending` is dropped, which takes this out first; atomics only.
-        unsafe { self.area.as_ref() }
-    }
-
-    fn has_ended(&self) -> bool {
-        has_ended(self.process)
-    }
-}
-
-/// Takes back all that this process lends, without waiting for copies that have begun. Whatever has
-/// ended is to be unusable for this process's own accesses before.
-pub(crate) fn end() {
-    each(Area::take_back);
-}
-
-/// The same, and waits for copies that have begun: on return no peer writes by a lease that was made
-/// before. Allocates nothing.
-pub(crate) fn settle() {
-    fence(Ordering::SeqCst);
-    if !is_lending() {
-        return;
-    }
-    let lenders = lock(&LENDERS);
-    for peer in lenders.peers.iter().flatten() {
-        peer.area().take_back();
-    }
-    for peer in lenders.peers.iter().flatten() {
-        peer.area().await_quiet(|| peer.has_ended());
-    }
-}
-
-fn each(act: impl Fn(&Area)) {
-    // Who begins to lend counts itself first and then looks at what may have ended.
-    fence(Ordering::SeqCst);
-    if is_lending() {
-        lock(&LENDERS).peers.iter().flatten().for_each(|peer| act(peer.area()));
-    }
-}
-
-#[inline]
-fn is_lending() -> bool {
-    COUNT.load(Ordering::Relaxed) > 0 && BORN.load(Ordering::Relaxed) == generation()
-}
-
 impl Lending {
     /// On an area of [`FOOTPRINT`] bytes at this address.
     ///
     /// # Safety
-    /// It is a page's start, mapped shared and writable until this is dropped; `process` is open until
-    /// then.
-    pub(super) unsafe fn new(area: usize, process: Option<&OwnedFd>) -> Option<Self> {
+    /// It is a page's start in the memory, which is mapped shared and writable.
+    pub(super) unsafe fn new(
+        area: usize,
+        memory: &Arc<FileMapping>,
+        process: Option<&Arc<OwnedFd>>,
+    ) -> Option<Self> {
         let area = NonNull::new(area as *mut Area)?;
-        Some(Self { area, process: process.map(AsRawFd::as_raw_fd), making: Mutex::new(false) })
+        let (memory, process) = (memory.clone(), process.cloned());
+        Some(Self { area, memory, process, making: Mutex::new(false), born: generation() })
     }
 
     fn area(&self) -> &Area {
@@ -283,41 +233,22 @@ impl Lending {
     /// Joins those whose leases are taken back; false if there is no place, or a peer's end would not
     /// be seen.
     fn begin(&self) -> bool {
-        let Some(process) = self.process else { return false };
-        let born = generation();
-        if COUNT.load(Ordering::Relaxed) > 0 && BORN.load(Ordering::Relaxed) != born {
-            // A forked child: what is here is its parent's.
-            return false;
-        }
-        let mut lenders = lock(&LENDERS);
-        let Some(place) = lenders.peers.iter_mut().find(|place| place.is_none()) else {
-            return false;
-        };
-        *place = Some(Peer { area: self.area, process });
-        BORN.store(born, Ordering::Relaxed);
-        COUNT.fetch_add(1, Ordering::SeqCst);
+        let Some(process) = &self.process else { return false };
         self.area().lender.store(std::process::id(), Ordering::Relaxed);
-        allow_writers();
-        true
+        // SAFETY: the contract of `new`.
+        let joined = lenders::join(unsafe { Peer::new(self.area, &self.memory, process) });
+        if joined {
+            allow_writers();
+        }
+        joined
     }
 }
 
 impl Drop for Lending {
     fn drop(&mut self) {
         // A forked child has locks that nobody opens.
-        if BORN.load(Ordering::Relaxed) != generation() || !*lock(&self.making) {
-            return;
-        }
-        let mut lenders = lock(&LENDERS);
-        let is_this =
-            |place: &&mut Option<Peer>| place.as_ref().is_some_and(|peer| peer.area == self.area);
-        if let Some(place) = lenders.peers.iter_mut().find(is_this) {
-            // The peer has the memory still.
-            self.area().take_back();
-            if let Some(peer) = place.take() {
-                self.area().await_quiet(|| peer.has_ended());
-            }
-            COUNT.fetch_sub(1, Ordering::SeqCst);
+        if self.born == generation() && *lock(&self.making) {
+            lenders::leave(self.area);
         }
     }
 }
@@ -329,13 +260,6 @@ fn allow_writers() {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
-fn has_ended(process: RawFd) -> bool {
-    // SAFETY: the contract of `Lending::new`: it is open.
-    let process = unsafe { BorrowedFd::borrow_raw(process) };
-    let mut ready = [PollFd::new(&process, PollFlags::IN)];
-    poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
-}
-
 /// This process as it borrows from one peer.
 #[derive(Debug)]
 pub(super) struct Borrowing {
@@ -343,7 +267,10 @@ pub(super) struct Borrowing {
     /// The peer's process as the socket tells.
     pid: Option<u32>,
     /// Its memory, once it was asked for.
-    memory: Mutex<Option<Option<File>>>,
+    memory: Mutex<Option<File>>,
+    /// The system does not let us have it.
+    refused: AtomicBool,
+    _memory: Arc<FileMapping>,
 }
 
 // SAFETY: as of `Lending`.
@@ -356,8 +283,18 @@ impl Borrowing {
     ///
     /// # Safety
     /// As of [`Lending::new`].
-    pub(super) unsafe fn new(area: usize, pid: Option<u32>) -> Option<Self> {
-        Some(Self { area: NonNull::new(area as *mut Area)?, pid, memory: Mutex::default() })
+    pub(super) unsafe fn new(
+        area: usize,
+        memory: &Arc<FileMapping>,
+        pid: Option<u32>,
+    ) -> Option<Self> {
+        Some(Self {
+            area: NonNull::new(area as *mut Area)?,
+            pid,
+            memory: Mutex::default(),
+            refused: AtomicBool::new(false),
+            _memory: memory.clone(),
+        })
     }
 
     fn area(&self) -> &Area {
@@ -368,11 +305,12 @@ impl Borrowing {
     /// Whether there is a lease for these bytes, at a glance.
     pub(super) fn is_lent(&self, borrow: &Borrow) -> bool {
         self.area().good_for(&borrow.lend, borrow.address, borrow.length).is_some()
+            && !self.refused.load(Ordering::Relaxed)
     }
 
     /// Writes the bytes from `source` on where they belong; whether all were written. What has no lease
-    /// is not written; what failed may have been written in part. `lives` says whether the process is
-    /// there still that the socket tells of.
+    /// is not written, nor what would have to wait for another thread's; what failed may have been written
+    /// in part. `lives` says whether the process is there still that the socket tells of.
     ///
     /// # Safety
     /// `source` is the start of as many bytes as `borrow` says, or of none that can be read.
@@ -382,29 +320,66 @@ impl Borrowing {
         source: *const u8,
         lives: impl Fn() -> bool,
     ) -> bool {
-        // One at a time: who takes back waits for one.
-        let mut memory = lock(&self.memory);
-        let memory = memory.get_or_insert_with(|| self.open(lives));
-        let Some(memory) = memory else { return false };
-        let turn = &self.area().turn.0;
-        turn.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let host = self.area().good_for(&borrow.lend, borrow.address, borrow.length);
         // SAFETY: the caller's.
-        let done = host.is_some_and(|host| unsafe { store(memory, host, source, borrow.length) });
-        turn.fetch_add(1, Ordering::Release);
-        done
+        unsafe { self.write_then(borrow, source, lives, || ()) }
+    }
+
+    /// The same; `looked` is called between the look at the lease and the copy.
+    ///
+    /// # Safety
+    /// As of [`Borrowing::write`].
+    unsafe fn write_then(
+        &self,
+        borrow: &Borrow,
+        source: *const u8,
+        lives: impl Fn() -> bool,
+        looked: impl FnOnce(),
+    ) -> bool {
+        // One at a time: who takes back waits for one.
+        let mut memory = match self.memory.try_lock() {
+            Ok(memory) => memory,
+            Err(TryLockError::Poisoned(memory)) => memory.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if memory.is_none() {
+            *memory = self.open(lives);
+        }
+        let Some(memory) = &*memory else { return false };
+        let Turn { count, copier } = &self.area().turn;
+        let copy = || {
+            count.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            let host = self.area().good_for(&borrow.lend, borrow.address, borrow.length);
+            looked();
+            // SAFETY: the caller's.
+            let done =
+                host.is_some_and(|host| unsafe { store(memory, host, source, borrow.length) });
+            count.fetch_add(1, Ordering::Release);
+            done
+        };
+        copier.during(copy).unwrap_or(false)
     }
 
     fn open(&self, lives: impl Fn() -> bool) -> Option<File> {
-        let pid = self.pid?;
-        // In another namespace of processes it is somebody else.
-        if self.area().lender.load(Ordering::Relaxed) != pid {
+        let refuse = || self.refused.store(true, Ordering::Relaxed);
+        let lender = self.area().lender.load(Ordering::Relaxed);
+        // Nothing was lent yet.
+        if lender == 0 {
             return None;
         }
-        let file = OpenOptions::new().write(true).open(format!("/proc/{pid}/mem")).ok()?;
+        // In another namespace of processes it is somebody else.
+        let Some(pid) = self.pid.filter(|&pid| lender == pid) else {
+            refuse();
+            return None;
+        };
+        let opened = OpenOptions::new().write(true).open(format!("/proc/{pid}/mem"));
+        if let Err(error) = &opened
+            && matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound)
+        {
+            refuse();
+        }
         // It lived after its number was looked up, so that was its.
-        lives().then_some(file)
+        opened.ok().filter(|_| lives())
     }
 }
 
@@ -430,237 +405,4 @@ unsafe fn store(memory: &File, host: u64, source: *const u8, length: u64) -> boo
         libc::syscall(libc::SYS_pwritev, memory.as_raw_fd(), parts.as_ptr(), parts.len(), at, 0)
     };
     u64::try_from(written) == Ok(length)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::link::shm::segment::Segment;
-    use std::process::{Child, Command};
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
-
-    /// Rounds at least.
-    const ENOUGH: u64 = 20;
-    const LEND: Lend = Lend { from_qp: 17, connection: 1, to_qp: 18, rkey: 99 };
-
-    /// Both sides in this process, which lends to itself.
-    struct Both {
-        lending: Lending,
-        borrowing: Borrowing,
-        _process: OwnedFd,
-        _memory: Segment,
-    }
-
-    fn pidfd(pid: u32) -> OwnedFd {
-        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
-    }
-
-    /// The peer's process only has to be there.
-    fn both(process: OwnedFd) -> Both {
-        let (memory, _) = Segment::create().unwrap();
-        // SAFETY: the area is of the memory, and the descriptor goes last, too.
-        let (lending, borrowing) = unsafe {
-            (
-                Lending::new(memory.lending, Some(&process)).unwrap(),
-                Borrowing::new(memory.lending, Some(std::process::id())).unwrap(),
-            )
-        };
-        Both { lending, borrowing, _process: process, _memory: memory }
-    }
-
-    fn to_itself() -> Both {
-        both(pidfd(std::process::id()))
-    }
-
-    impl Both {
-        /// Lends `region`, as 1000 and so on, until nobody else in this process has taken that back.
-        fn lend(&self, region: &mut [u8]) {
-            let (length, host) = (region.len() as u64, region.as_mut_ptr() as u64);
-            let mut lent = || Some(Lent { address: 1000, length, host });
-            while !self.borrowing.is_lent(&borrow(LEND, 1000, length)) {
-                self.lending.lend(&LEND, 1000, length, &mut lent);
-            }
-        }
-
-        fn write(&self, borrow: &Borrow, source: &[u8]) -> bool {
-            assert_eq!(source.len() as u64, borrow.length);
-            // SAFETY: so many bytes.
-            unsafe { self.borrowing.write(borrow, source.as_ptr(), || true) }
-        }
-    }
-
-    fn borrow(lend: Lend, address: u64, length: u64) -> Borrow {
-        Borrow { lend, address, length }
-    }
-
-    #[test]
-    fn what_is_lent_is_written_and_nothing_else() {
-        let both = to_itself();
-        for start in 0..9 {
-            for length in (1..40).chain([200, 4096, 5000]) {
-                let mut room = vec![0u8; 6000];
-                let source: Vec<u8> = (0..length).map(|at| at as u8 | 1).collect();
-                let whole = borrow(LEND, 1000 + start, length as u64);
-                // Others of this process may take back what is lent just now.
-                loop {
-                    both.lend(&mut room);
-                    if both.write(&whole, &source) {
-                        break;
-                    }
-                }
-                let end = start as usize + length;
-                assert_eq!(room[start as usize..end], source);
-                assert!(room[..start as usize].iter().chain(&room[end..]).all(|&byte| byte == 0));
-            }
-        }
-    }
-
-    #[test]
-    fn what_differs_in_anything_is_not_lent() {
-        let both = to_itself();
-        let mut room = [0u8; 64];
-        both.lend(&mut room);
-        let others = [
-            borrow(LEND, 999, 8),
-            borrow(LEND, 1000, 65),
-            borrow(LEND, 1063, 2),
-            borrow(LEND, 1064, 1),
-            borrow(LEND, u64::MAX, 8),
-            borrow(LEND, 1008, u64::MAX),
-            borrow(Lend { from_qp: 1, ..LEND }, 1000, 8),
-            borrow(Lend { to_qp: 1, ..LEND }, 1000, 8),
-            borrow(Lend { rkey: 1, ..LEND }, 1000, 8),
-            borrow(Lend { connection: 2, ..LEND }, 1000, 8),
-        ];
-        for other in others {
-            assert!(!both.borrowing.is_lent(&other), "{other:?}");
-        }
-        assert!(!both.write(&borrow(Lend { connection: 2, ..LEND }, 1000, 8), &[1; 8]));
-        settle();
-        assert!(!both.write(&borrow(LEND, 1000, 8), &[1; 8]));
-        assert_eq!(room, [0; 64]);
-    }
-
-    /// Something ends while its maker looks whether the access is allowed: the lease was never good.
-    #[test]
-    fn a_lease_that_is_made_too_late_is_good_for_nothing() {
-        let both = to_itself();
-        let mut room = [0u8; 64];
-        let host = room.as_mut_ptr() as u64;
-        both.lending.lend(&LEND, 1000, 8, &mut || {
-            end();
-            Some(Lent { address: 1000, length: 64, host })
-        });
-        assert!(!both.borrowing.is_lent(&borrow(LEND, 1000, 8)));
-        assert!(!both.write(&borrow(LEND, 1000, 8), &[1; 8]));
-        assert_eq!(room, [0; 64]);
-    }
-
-    /// A sender writes on and on; after each `settle` the memory is its owner's again.
-    #[test]
-    fn nothing_is_written_after_what_was_lent_was_taken_back() {
-        let both = to_itself();
-        let mut room = vec![0u8; 32 << 10];
-        let (length, host) = (room.len() as u64, room.as_mut_ptr() as u64);
-        let stop = AtomicBool::new(false);
-        let written = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let source = vec![0xee; length as usize];
-                while !stop.load(Ordering::Relaxed) {
-                    let done = both.write(&borrow(LEND, 1000, length), &source);
-                    written.fetch_add(u64::from(done), Ordering::Relaxed);
-                }
-            });
-            let _stop = Stop(&stop);
-            let begun = Instant::now();
-            for round in 0..300 {
-                // On a machine that is busy, each waits for the other to have its turn.
-                if round >= ENOUGH && begun.elapsed() > Duration::from_secs(5) {
-                    break;
-                }
-                let before = written.load(Ordering::Relaxed);
-                while written.load(Ordering::Relaxed) == before {
-                    let mut lent = || Some(Lent { address: 1000, length, host });
-                    both.lending.lend(&LEND, 1000, length, &mut lent);
-                    std::thread::yield_now();
-                }
-                settle();
-                let (first, last) = (host as *mut u8, (host + length - 1) as *mut u8);
-                for _ in 0..200 {
-                    for byte in [first, last] {
-                        // SAFETY: of `room`, which nobody else has a reference to now.
-                        unsafe { byte.write_volatile(0x5a) };
-                    }
-                    std::hint::spin_loop();
-                    // SAFETY: as above.
-                    let seen = unsafe { (first.read_volatile(), last.read_volatile()) };
-                    assert_eq!(seen, (0x5a, 0x5a), "written to after it was taken back");
-                }
-            }
-        });
-        assert!(written.load(Ordering::Relaxed) >= ENOUGH);
-        drop(room);
-    }
-
-    /// Ends the other thread, also when this one fails.
-    struct Stop<'a>(&'a AtomicBool);
-
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn sleeper() -> Child {
-        Command::new("sleep").arg("600").spawn().unwrap()
-    }
-
-    /// A sender that has ended in the middle of a copy is not waited for; one that lives is.
-    #[test]
-    fn who_ended_in_the_middle_is_not_waited_for() {
-        let mut peer = sleeper();
-        let both = both(pidfd(peer.id()));
-        let mut room = [0u8; 64];
-        both.lend(&mut room);
-        both.borrowing.area().turn.0.store(1, Ordering::Relaxed);
-        let settled = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                settle();
-                settled.store(true, Ordering::Release);
-            });
-            // It is taken back at once, unless another test of this process waits for the same.
-            while both.borrowing.is_lent(&borrow(LEND, 1000, 8)) && LENDERS.try_lock().is_ok() {
-                std::thread::yield_now();
-            }
-            assert!(!settled.load(Ordering::Acquire), "the sender lives, and its copy is not done");
-            peer.kill().unwrap();
-        });
-        assert!(settled.load(Ordering::Acquire));
-        peer.wait().unwrap();
-    }
-
-    #[test]
-    fn nothing_is_lent_to_who_can_not_be_waited_for_and_nothing_is_written_to_another() {
-        let (memory, _) = Segment::create().unwrap();
-        // SAFETY: the area is of the memory, which goes last.
-        let lending = unsafe { Lending::new(memory.lending, None).unwrap() };
-        lending.lend(&LEND, 1000, 8, &mut || panic!("asked without need"));
-
-        let both = to_itself();
-        let mut room = [0u8; 64];
-        both.lend(&mut room);
-        for pid in [None, Some(1)] {
-            // SAFETY: as above.
-            let borrowing = unsafe { Borrowing::new(both._memory.lending, pid).unwrap() };
-            // SAFETY: 8 bytes.
-            let done =
-                unsafe { borrowing.write(&borrow(LEND, 1000, 8), [1u8; 8].as_ptr(), || true) };
-            assert!(!done);
-        }
-        assert_eq!(room, [0; 64]);
-    }
 }

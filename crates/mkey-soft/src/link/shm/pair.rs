@@ -1,6 +1,7 @@
 //! Two ports that share memory: this side of it.
 #![allow(unsafe_code)]
 
+use super::greeting::pid_of;
 use super::lease::{Borrowing, Lending};
 use super::record::{self, Packet};
 use super::ring::{Broken, Reading, Writing};
@@ -36,7 +37,7 @@ const RING: &[u8] = b"!";
 /// This side of a pair of ports.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// `None` if there is no place for them. Go before the socket and the memory.
+    /// `None` if there is no place for them.
     lending: Option<Lending>,
     borrowing: Option<Borrowing>,
     writing: Mutex<Writing>,
@@ -51,7 +52,7 @@ pub(super) struct Pair {
     /// Wakes the peer's thread and ours, and tells that the peer has ended.
     socket: OwnedFd,
     /// The peer's process, where that can be told: it may leave the socket to a child.
-    process: Option<OwnedFd>,
+    process: Option<Arc<OwnedFd>>,
     own: Gid,
     peer: Gid,
     dead: AtomicBool,
@@ -60,7 +61,7 @@ pub(super) struct Pair {
     waits: OnceLock<Waits>,
     me: Weak<Pair>,
     /// Unmapped after the rings are gone.
-    _memory: FileMapping,
+    _memory: Arc<FileMapping>,
 }
 
 /// What the thread waits for.
@@ -86,12 +87,14 @@ impl Pair {
         peer: Gid,
     ) -> Arc<Self> {
         let Segment { writing, reading, lending, borrowing, memory } = segment;
-        let peer_pid = rustix::net::sockopt::socket_peercred(&socket)
-            .ok()
-            .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
-        // SAFETY: both areas are of the memory, which goes after these two, and so do the descriptors.
+        let (memory, process) = (Arc::new(memory), process.map(Arc::new));
+        let pid = pid_of(&socket);
+        // SAFETY: both areas are of the memory.
         let (lending, borrowing) = unsafe {
-            (Lending::new(lending, process.as_ref()), Borrowing::new(borrowing, peer_pid))
+            (
+                Lending::new(lending, &memory, process.as_ref()),
+                Borrowing::new(borrowing, &memory, pid),
+            )
         };
         Arc::new_cyclic(|me| Self {
             lending,
@@ -117,7 +120,7 @@ impl Pair {
     pub(super) fn watch(&self, driver: &'static Driver) {
         let source = || -> Weak<dyn Source> { self.me.clone() };
         let watch = |fd: &OwnedFd| driver.watch(fd, source()).ok();
-        let (socket, process) = (watch(&self.socket), self.process.as_ref().and_then(watch));
+        let (socket, process) = (watch(&self.socket), self.process.as_deref().and_then(watch));
         // Once only: a pair is watched by who makes it.
         let _ = self.waits.set(Waits { driver, socket, process });
     }
@@ -363,7 +366,7 @@ impl Pair {
             driver.forget(&self.socket, token);
         }
         if let (Some(fd), Some(token)) = (&self.process, process) {
-            driver.forget(fd, token);
+            driver.forget(&**fd, token);
         }
     }
 }
