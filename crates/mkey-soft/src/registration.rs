@@ -71,6 +71,8 @@ pub(crate) struct Region {
 #[derive(Debug, Default)]
 struct Hold {
     range: Option<HostRange>,
+    /// It is heard of when the program unmaps any of what is pinned.
+    watched: bool,
     /// Of memory that is not pinned; a pin keeps its own.
     _watch: Option<WatchGuard>,
     pin: Option<PinGuard>,
@@ -189,8 +191,7 @@ impl Registrations {
         let handle = *lock(self.by_index.as_ref()?).get(&rkey.0.index())?;
         let regions = lock(&self.regions);
         let found = regions.get(handle).filter(|region| region.info.rkey == rkey)?;
-        let watched = found.hold.pin.as_ref().is_some_and(PinGuard::is_watched);
-        found.hold.range.filter(|_| found.kind == Kind::Pinned && watched)
+        found.hold.range.filter(|_| found.kind == Kind::Pinned && found.hold.watched)
     }
 
     /// How many regions and windows belong to a domain.
@@ -253,13 +254,13 @@ impl Registrations {
         let pin = self.terms.time(&self.terms.pin, || self.pinner.pin(&request));
         match pin {
             Ok(pin) => {
-                if !pin.is_watched()
-                    && let Some(watch) = self.watch_over(core, range)
-                {
+                let mut watched = pin.is_watched();
+                if !watched && let Some(watch) = self.watch_over(core, range) {
                     pin.keep(watch);
+                    watched = true;
                 }
                 let (pin, _charge) = (Some(pin), charge);
-                Ok(Hold { range: Some(range), pin, _charge, ..Hold::default() })
+                Ok(Hold { range: Some(range), watched, pin, _charge, ..Hold::default() })
             }
             Err(PinError::Wraps { .. }) => Err(Reason::Wraps { address, length }),
             Err(PinError::Fault { .. }) if shares_file(range) => Err(Reason::SharedFile { range }),

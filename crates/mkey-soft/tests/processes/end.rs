@@ -27,10 +27,12 @@ pub struct Setting {
 }
 
 pub const SHARED: Setting = Setting { name: "shared_memory", own: "127.0.0.1", other: "127.0.0.1" };
+/// Each writes into the other's memory by itself.
+pub const DIRECT: Setting = Setting { name: "direct", own: "127.0.0.1", other: "127.0.0.1" };
 pub const UDP: Setting = Setting { name: "udp", own: "127.0.0.1", other: "127.0.0.2" };
 /// Both processes have one address, and so one port.
 pub const UDP6: Setting = Setting { name: "udp_of_one_port", own: "::1", other: "::1" };
-pub const SETTINGS: [Setting; 3] = [SHARED, UDP, UDP6];
+pub const SETTINGS: [Setting; 4] = [SHARED, DIRECT, UDP, UDP6];
 
 /// What an end tells the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,15 +69,17 @@ pub struct End {
 }
 
 pub fn device(link: &str, ip: &str) -> Arc<SoftDevice> {
-    let link = match link {
-        "shared_memory" => Link::SharedMemory,
-        _ => Link::Udp,
-    };
+    let direct = link == DIRECT.name;
+    let link = if direct || link == SHARED.name { Link::SharedMemory } else { Link::Udp };
     let options = SoftOptions::new("soft0", ip.parse().expect("an address"));
-    SoftDevice::open(SoftOptions { link, ..options }).expect("a device")
+    SoftDevice::open(SoftOptions { link, direct, ..options }).expect("a device")
 }
 
 impl Setting {
+    pub fn is_of_host(&self) -> bool {
+        [SHARED.name, DIRECT.name].contains(&self.name)
+    }
+
     pub fn device(&self) -> Arc<SoftDevice> {
         device(self.name, self.own)
     }

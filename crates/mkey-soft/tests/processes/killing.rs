@@ -1,6 +1,6 @@
 //! Processes that are killed.
 
-use crate::end::{End, RETRIES, SHARED, Setting, TIMEOUT};
+use crate::end::{End, RETRIES, Setting, TIMEOUT};
 use crate::moving::Test;
 use crate::servant::Servant;
 use mkey_core::queue_pair::{QpKind, QpState};
@@ -15,7 +15,7 @@ pub const TESTS: &[(&str, Test)] = &[("survivors_of_kills_are_unharmed", survivo
 /// behind in the meeting place is cleaned up.
 fn survivors(setting: &Setting) {
     // The links differ in how they hear of it, the protocol does not.
-    let kills = if setting.name == SHARED.name { 100 } else { 25 };
+    let kills = if setting.is_of_host() { 100 } else { 25 };
     let device = setting.device();
     let mut end = End::new(&device, QpKind::Rc);
     let mut dice = fastrand::Rng::with_seed(7);

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     // SAFETY: no other thread runs yet.
     unsafe { std::env::set_var("XDG_RUNTIME_DIR", place.path()) };
     let trial = |setting: end::Setting, name: &str, test: moving::Test| {
-        let by_network = setting.name != end::SHARED.name;
+        let by_network = !setting.is_of_host();
         Trial::test(format!("{}_{name}", setting.name), move || {
             test(&setting);
             Ok(())

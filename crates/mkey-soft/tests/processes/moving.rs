@@ -1,6 +1,6 @@
 //! What is moved from process to process.
 
-use crate::end::{End, RETRIES, SHARED, Setting, TIMEOUT};
+use crate::end::{End, RETRIES, Setting, TIMEOUT};
 use crate::servant::Servant;
 use mkey_core::data_plane::{CompletionQueue, QueuePair};
 use mkey_core::device::Device;
@@ -191,7 +191,7 @@ fn a_stopped_process(setting: &Setting) {
     end.post(2, SendOp::Write(end.remote(0)), &sges);
     assert_eq!(end.next().status, WcStatus::RetryExcErr);
     // By shared memory it is known not to have looked, so it may be that it waits for a processor.
-    let patience = if setting.name == SHARED.name { 5 } else { 0 };
+    let patience = if setting.is_of_host() { 5 } else { 0 };
     is_the_agreed_time(since.elapsed(), Duration::from_secs(patience));
     assert_eq!(end.next().status, WcStatus::WrFlushErr);
     servant.go_on();

@@ -1,5 +1,8 @@
 use super::*;
 use crate::link::shm::segment::Segment;
+use mkey_core::address::{HostAddr, HostRange};
+use mkey_core::device::{Device, MrInfo, MrSpec};
+use mkey_core::rights::Rights;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -263,6 +266,75 @@ fn a_copy_that_is_stopped_holds_up_nobody_else() {
         is_done.recv().unwrap();
     });
     assert_eq!(room[..8], [7; 8]);
+}
+
+/// A region of a device; its memory is another one's.
+fn region(device: &crate::SoftDevice, room: &mut [u8]) -> MrInfo {
+    let pd = device.alloc_pd().unwrap();
+    let (address, length) = (HostAddr(room.as_mut_ptr() as u64), room.len() as u64);
+    let spec = MrSpec { address, length, iova: None, rights: Rights::LOCAL_WRITE };
+    // SAFETY: nobody accesses it.
+    unsafe { device.reg_mr(pd, &spec) }.unwrap()
+}
+
+/// Deregistering waits for a sender that is stopped, and meanwhile others register and deregister.
+#[test]
+fn who_deregisters_waits_with_no_lock_held() {
+    let _alone = lock(&ALONE);
+    let device = crate::SoftDevice::open(crate::SoftOptions::default()).unwrap();
+    let stopped = to_itself();
+    let mut room = [0u8; 64];
+    stopped.lend(&mut room);
+    let mut other = [0u8; 64];
+    let mr = region(&device, &mut other);
+    std::thread::scope(|scope| {
+        let held = stopped.hold(scope);
+        let (done, is_done) = channel();
+        let device = &device;
+        scope.spawn(move || {
+            device.dereg_mr(mr.handle).unwrap();
+            let _ = done.send(());
+        });
+        // Its leases go first.
+        while stopped.borrowing.is_lent(&borrow(LEND, 1000, 8)) {
+            std::thread::yield_now();
+        }
+        region(device, &mut [0u8; 64]);
+        assert!(is_done.try_recv().is_err(), "it waits for the copy");
+        held.ends();
+        is_done.recv().unwrap();
+    });
+}
+
+/// The file by which a peer writes goes through page protections, so what is unmapped unheard of is not
+/// lent; what is, is, where the system lets us hear.
+#[test]
+fn only_memory_that_is_watched_is_lent() {
+    let _alone = lock(&ALONE);
+    for (direct, watch) in [(true, false), (false, true), (true, true)] {
+        let options = crate::SoftOptions { direct, watch, ..crate::SoftOptions::default() };
+        let device = crate::SoftDevice::open(options).unwrap();
+        let memory = page();
+        // SAFETY: a mapping of this test's own, which nobody else knows.
+        let room = unsafe { std::slice::from_raw_parts_mut(memory as *mut u8, 4096) };
+        let mr = region(&device, room);
+        let hears =
+            device.core.watch.get().is_some() && device.core.registrations.unwatched().is_none();
+        let lent = device.core.registrations.lendable(mr.rkey);
+        let whole = HostRange { start: HostAddr(memory as u64), len: 4096 };
+        assert_eq!(lent, Some(whole).filter(|_| direct && watch && hears), "{direct} {watch}");
+        device.dereg_mr(mr.handle).unwrap();
+        assert_eq!(device.core.registrations.lendable(mr.rkey), None);
+        // SAFETY: as above.
+        unsafe { rustix::mm::munmap(memory, 4096) }.unwrap();
+    }
+}
+
+fn page() -> *mut std::ffi::c_void {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping touches no other.
+    unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, protection, MapFlags::PRIVATE) }.unwrap()
 }
 
 /// The side that has lent ends while the sender is stopped: what comes later waits for that copy still.
