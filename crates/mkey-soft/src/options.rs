@@ -88,8 +88,25 @@ pub struct SoftOptions {
     pub capture: Option<Arc<dyn Capture>>,
     /// Whether a peer that is reached by shared memory, and asks for the same, may write by itself to
     /// regions of this process that WRITEs of its queue pair were let in to before, and the other way
-    /// round. Deregistering, and what else ends that, then waits for such a peer that is stopped in the
-    /// middle of it, as by a debugger. Not with [`Stale::Nic`].
+    /// round. Not with [`Stale::Nic`]. Only memory that is pinned and [watched](Self::watch) is written so.
+    ///
+    /// What that changes:
+    /// * A peer that is stopped in the middle of a WRITE (a debugger, SIGSTOP, a frozen container, a core
+    ///   that is being written) is waited for by who deregisters or registers anew, however long that is.
+    ///   Who ends a queue pair or unmaps registered memory waits for half a second, during the latter with
+    ///   all accesses of the process stopped; what such a WRITE does if the peer goes on later is not
+    ///   guaranteed, and the device's notes count it.
+    /// * Page protections are not looked at, as a NIC does not: a peer writes to pages that were made
+    ///   read-only or inaccessible after they were registered.
+    /// * A post may wait for as long as the target's kernel is busy with its address space (a fork or an
+    ///   unmapping of very much memory).
+    /// * What is longer than 8 bytes, or not in one aligned word, is stored in whatever order the kernel
+    ///   does; only the last word comes last. A word in front of or within a longer WRITE may be seen in
+    ///   parts.
+    /// * Where the kernel lets only ancestors write to a process (Yama), all processes of the user may read
+    ///   and write this one's memory from the first such region on until it ends.
+    /// * A peer of the same user that writes nonsense to the memory that both share may be waited for as if
+    ///   it was stopped, or go on writing to what was lent to it.
     pub direct: bool,
     /// How pages are pinned.
     pub pin: PinMode,

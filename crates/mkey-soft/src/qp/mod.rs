@@ -5,8 +5,8 @@
 //! that make and take packets: the send side's is part of it ([`flight`]), the responder's
 //! ([`packets`]) is behind a lock of its own. The order of locks over all queue pairs is: one
 //! responder of packets, one send side, one receive side, then shared receive queue, completion
-//! queue, event queue. A thread never holds
-//! two locks of one rank; what it must do to another send side (flush it) is put off in an
+//! queue, event queue. Taken under a responder of packets, and alone: who makes a lease, then the tables
+//! of registrations. Taking leases back takes no lock. A thread never holds two locks of one rank; what it must do to another send side (flush it) is put off in an
 //! [`After`] until it holds none. The part of the state that a peer needs for plain RDMA is in a
 //! word of its own, the [`Gate`](gate::Gate).
 
