@@ -211,6 +211,7 @@ extern "C" fn in_child() {
         executors.forget_other_threads();
     }
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    crate::not_inherited::give_up();
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);

@@ -38,6 +38,7 @@ mod listener;
 mod memory;
 mod message;
 mod nic;
+mod not_inherited;
 mod notes;
 mod object;
 mod options;

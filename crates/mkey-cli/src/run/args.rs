@@ -50,11 +50,11 @@ pub struct RunArgs {
 
     /// Let a program write by itself into memory of another one of this user and host, instead of waking
     /// it, where an RDMA WRITE of the same queue pair was let in before (experimental). Both sides have to
-    /// be run so, and the kernel has to tell of unmapping (userfaultfd). A peer that is stopped in the middle of a WRITE (debugger, SIGSTOP, core dump) then holds
-    /// up deregistering for as long as it is, and ending a queue pair or unmapping registered memory for
-    /// half a second, after which its WRITE may still come; pages that were made read-only are written to;
-    /// and where the kernel lets only a program's ancestors write to it (Yama), any of its user's may from
-    /// then on
+    /// be run so, and the kernel has to tell of unmapping (userfaultfd). A peer that is stopped in the
+    /// middle of a WRITE (debugger, SIGSTOP, core dump) then holds up deregistering for as long as it is,
+    /// and ending a queue pair or unmapping registered memory for half a second, after which its WRITE may
+    /// still come; pages that were made read-only are written to; and where the kernel lets only a
+    /// program's ancestors write to it (Yama), any of its user's may from then on
     #[arg(long, conflicts_with_all = ["faults", "capture"])]
     pub direct: bool,
 

@@ -7,6 +7,7 @@ use super::segment::Segment;
 use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::link::{Inbound, Link, Path};
+use crate::not_inherited::NotInherited;
 use crate::per_process::PerProcess;
 use crate::sync::lock;
 use mkey_core::device::Gid;
@@ -60,7 +61,7 @@ struct Guest {
 
 /// Where peers connect.
 struct Listening {
-    listener: OwnedFd,
+    listener: NotInherited,
     driver: &'static Driver,
     token: Token,
 }

@@ -7,6 +7,7 @@
 //! cleaned up by whoever comes next.
 
 use crate::core::generation;
+use crate::not_inherited::NotInherited;
 use mkey_core::device::Gid;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -93,7 +94,7 @@ impl Folder {
             if let Some(lock) = self.lock(number)? {
                 self.remove(&socket(number));
                 let (folder, born) = (self.clone(), generation());
-                return Ok(Some(Block { folder, number, born, _lock: lock }));
+                return Ok(Some(Block { folder, number, born, _lock: NotInherited::new(lock) }));
             }
         }
         Ok(None)
@@ -173,7 +174,7 @@ pub(super) struct Block {
     folder: Arc<Folder>,
     number: u32,
     born: u32,
-    _lock: OwnedFd,
+    _lock: NotInherited,
 }
 
 impl Block {
@@ -182,11 +183,11 @@ impl Block {
     }
 
     /// Makes the block reachable.
-    pub(super) fn listen(&self) -> io::Result<OwnedFd> {
+    pub(super) fn listen(&self) -> io::Result<NotInherited> {
         let listener = seqpacket()?;
         rustix::net::bind(&listener, &self.folder.address(self.number)?)?;
         rustix::net::listen(&listener, 128)?;
-        Ok(listener)
+        Ok(NotInherited::new(listener))
     }
 
     /// Makes the block reachable by the socket of another block of ours.

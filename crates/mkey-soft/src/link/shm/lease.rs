@@ -37,13 +37,14 @@ pub(crate) use lenders::{end, settle, settle_within};
 use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::core::generation;
 use crate::link::{Borrow, Lend, Lent};
+use crate::not_inherited::NotInherited;
 use crate::sync::lock;
 use copier::Copier;
 use lenders::Peer;
 use mkey_os::file_mapping::FileMapping;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -267,7 +268,7 @@ pub(super) struct Borrowing {
     /// The peer's process as the socket tells.
     pid: Option<u32>,
     /// Its memory, once it was asked for.
-    memory: Mutex<Option<File>>,
+    memory: Mutex<Option<NotInherited>>,
     /// The system does not let us have it.
     refused: AtomicBool,
     _memory: Arc<FileMapping>,
@@ -360,7 +361,7 @@ impl Borrowing {
         copier.during(copy).unwrap_or(false)
     }
 
-    fn open(&self, lives: impl Fn() -> bool) -> Option<File> {
+    fn open(&self, lives: impl Fn() -> bool) -> Option<NotInherited> {
         let refuse = || self.refused.store(true, Ordering::Relaxed);
         let lender = self.area().lender.load(Ordering::Relaxed);
         // Nothing was lent yet.
@@ -379,7 +380,7 @@ impl Borrowing {
             refuse();
         }
         // It lived after its number was looked up, so that was its.
-        opened.ok().filter(|_| lives())
+        opened.ok().filter(|_| lives()).map(|file| NotInherited::new(file.into()))
     }
 }
 
@@ -387,7 +388,7 @@ impl Borrowing {
 ///
 /// # Safety
 /// As of [`Borrowing::write`].
-unsafe fn store(memory: &File, host: u64, source: *const u8, length: u64) -> bool {
+unsafe fn store(memory: &NotInherited, host: u64, source: *const u8, length: u64) -> bool {
     let end = host.saturating_add(length);
     let last = match length <= WORD && host / WORD == (end - 1) / WORD {
         true => host,
@@ -402,7 +403,14 @@ unsafe fn store(memory: &File, host: u64, source: *const u8, length: u64) -> boo
     // By its number: the C library's function of that name is a place where threads are cancelled.
     // SAFETY: the kernel reads the bytes, and answers with an error where it can not.
     let written = unsafe {
-        libc::syscall(libc::SYS_pwritev, memory.as_raw_fd(), parts.as_ptr(), parts.len(), at, 0)
+        libc::syscall(
+            libc::SYS_pwritev,
+            memory.as_fd().as_raw_fd(),
+            parts.as_ptr(),
+            parts.len(),
+            at,
+            0,
+        )
     };
     u64::try_from(written) == Ok(length)
 }

@@ -1,6 +1,7 @@
 //! A UDP socket as RoCEv2 needs it: unconnected, so that its IPv4 packets have identification 0 and
 //! may not be fragmented, which the ICRC covers; and shared by the processes that have its address.
 
+use crate::not_inherited::NotInherited;
 use mkey_wire::udp::ROCE_PORT;
 use nix::cmsg_space;
 use nix::sys::socket::{
@@ -28,7 +29,7 @@ const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// The socket.
 #[derive(Debug)]
 pub(super) struct Socket {
-    fd: OwnedFd,
+    fd: NotInherited,
     v4: bool,
     /// Whether the kernel cuts many packets out of one piece.
     segments: AtomicBool,
@@ -82,7 +83,12 @@ impl Socket {
         let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
         rustix::net::bind(&fd, &SocketAddr::new(address, ROCE_PORT))?;
         let segments = setsockopt(&fd, sockopt::UdpGsoSegment, &0).is_ok();
-        Ok(Self { fd, v4, segments: AtomicBool::new(segments), uncut: OnceLock::new() })
+        Ok(Self {
+            fd: NotInherited::new(fd),
+            v4,
+            segments: AtomicBool::new(segments),
+            uncut: OnceLock::new(),
+        })
     }
 
     /// Whether many packets may be sent at once.
@@ -114,7 +120,7 @@ impl Socket {
         if packets.len() > segment {
             about.push(ControlMessage::UdpGsoSegments(&size));
         }
-        let (fd, bytes) = (self.fd.as_raw_fd(), [IoSlice::new(packets)]);
+        let (fd, bytes) = (self.fd.as_fd().as_raw_fd(), [IoSlice::new(packets)]);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let mut sent = sendmsg(fd, &bytes, &about, flags, Some(&to));
         if matches!(sent, Err(nix::Error::EAGAIN | nix::Error::ENOBUFS)) {
@@ -140,7 +146,7 @@ impl Socket {
         let flags = MsgFlags::MSG_DONTWAIT;
         // Errors that were reported for what was sent before are passed over.
         let message = (0..4).find_map(|_| {
-            let (fd, about) = (self.fd.as_raw_fd(), Some(&mut about[..]));
+            let (fd, about) = (self.fd.as_fd().as_raw_fd(), Some(&mut about[..]));
             match recvmsg::<SockaddrStorage>(fd, &mut room, about, flags) {
                 Ok(message) => Some(Some(read(&message))),
                 Err(nix::Error::EAGAIN) => Some(None),
