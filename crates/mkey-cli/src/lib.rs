@@ -24,6 +24,7 @@ pub mod devices;
 pub mod doctor;
 pub mod exit;
 pub mod explain;
+pub mod files;
 pub mod html;
 pub mod input;
 pub mod lang;

@@ -1,7 +1,7 @@
 //! What a check found, without words: they are put to it in a language later.
 
 use super::code::Code;
-use super::files::{Unread, Why, shown};
+use crate::files::{Unread, Why, shown};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,7 @@ impl Finding {
             Why::Denied => ("unread-denied", String::new()),
             Why::Error(error) => ("unread-error", error.clone()),
             Why::Garbage(text) => ("unread-garbage", text.clone()),
+            Why::NoLine(name) => ("unread-line", name.clone()),
         };
         let mut finding = Self::new(code, Status::NotReadable, says);
         finding.read.push(unread.path.clone());

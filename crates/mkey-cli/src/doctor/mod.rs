@@ -1,6 +1,6 @@
 //! `mkey doctor`: whether a host is ready for RDMA, and what is not.
 //!
-//! * [`context`]: what is looked at, by [`files`] below a root; [`launcher`]: how the process was
+//! * [`context`]: what is looked at, by [`crate::files`] below a root; [`launcher`]: how the process was
 //!   started. [`code`]: what is checked. [`finding`]: what a check found, without words.
 //! * A module for each family of checks. They read, and try what can be tried; none changes anything,
 //!   and none fails: what can not be found out is a finding, too.
@@ -14,7 +14,6 @@ pub mod code;
 pub mod context;
 mod counters;
 mod devices;
-pub mod files;
 pub mod finding;
 pub mod fix_script;
 mod huge_pages;
@@ -29,6 +28,7 @@ mod numa;
 mod opened;
 mod peer_memory;
 mod pin;
+mod pools;
 mod ports;
 pub mod report;
 mod rkey;
@@ -43,12 +43,12 @@ use crate::bench::export;
 use crate::cli::print;
 use crate::device;
 use crate::exit::End;
+use crate::files::Files;
 use crate::lang::{Lang, LangArg};
 use crate::process::field;
 use clap::Args;
 use code::Code;
 use context::Context;
-use files::Files;
 use finding::Finding;
 use launcher::Launcher;
 use report::{KIND, Process, Report, SCHEMA, printable};

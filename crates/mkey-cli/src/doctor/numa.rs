@@ -36,7 +36,7 @@ fn of_device(at: &Context, device: String) -> Finding {
     let list = |name| field(&status, name).unwrap_or_default();
     let (cpus, memory) = (list("Cpus_allowed_list"), list("Mems_allowed_list"));
     let (Some(allowed), Some(close)) = (parse_ranges(cpus), parse_ranges(&near)) else {
-        let odd = super::files::garbage(&status_path, cpus);
+        let odd = crate::files::garbage(&status_path, cpus);
         return Finding::unread(Code::Numa, &odd).of(device);
     };
     let runs_there = allowed.iter().any(|cpu| close.contains(cpu));

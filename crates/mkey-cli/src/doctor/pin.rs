@@ -11,6 +11,9 @@ use mkey_os::pin::{PinMode, PinRequest, Pinner};
 /// What is pinned: as much as the smallest limit allows.
 const BYTES: usize = 16 << 10;
 
+/// CAP_SYS_ADMIN's bit.
+const SYS_ADMIN: u32 = 21;
+
 /// The checks.
 pub fn check(at: &Context) -> Vec<Finding> {
     let setting = at.files.number("proc/sys/kernel/io_uring_disabled").ok();
@@ -56,15 +59,27 @@ pub fn check(at: &Context) -> Vec<Finding> {
             Finding::new(Code::IoUring, Status::Ok, "no-room")
         }
         (_, Some(Errno::NOSYS)) => {
-            Finding::new(Code::IoUring, Status::Warn, "not-there").mend("io-uring")
+            denial(at, Finding::new(Code::IoUring, Status::Warn, "not-there"), None)
         }
-        _ => Finding::new(Code::IoUring, Status::Warn, "denied").mend("io-uring"),
+        _ => denial(at, Finding::new(Code::IoUring, Status::Warn, "denied"), setting),
     };
     vec![pin, told(ring.word("errno", errno).by("io_uring_setup"))]
 }
 
-fn missing(path: &str) -> super::files::Unread {
-    super::files::Unread { path: super::files::shown(path), why: super::files::Why::Missing }
+/// What mends that io_uring is denied: what denies it.
+fn denial(at: &Context, finding: Finding, setting: Option<u64>) -> Finding {
+    // 1: for the privileged alone; 2: for nobody.
+    let off = match setting {
+        Some(0) | None => false,
+        Some(1) => !at.has_capability(SYS_ADMIN),
+        Some(_) => true,
+    };
+    let finding = if off { finding.mend("io-uring") } else { finding };
+    if at.is_filtered() { finding.mend("seccomp") } else { finding }
+}
+
+fn missing(path: &str) -> crate::files::Unread {
+    crate::files::Unread { path: crate::files::shown(path), why: crate::files::Why::Missing }
 }
 
 /// How a pin was held, and why not by the kernel.

@@ -85,7 +85,7 @@ fn write_check(writer: &mut Writer<'_>, check: &Check) {
     for mend in &check.mend {
         let first = format!("      {}{colon}", writer.common("mend"));
         writer.line(&first, &mend.what);
-        for line in mend.run.iter().chain(&mend.edit) {
+        for line in mend.run.iter().chain(&mend.then).chain(&mend.edit) {
             writer.whole(&format!("          {line}"));
         }
     }
@@ -115,7 +115,7 @@ fn head(report: &Report, words: &Words) -> String {
         None => words.common("own-process", lang),
     };
     let unit = match &report.process.launcher {
-        Launcher::Systemd { unit } => unit.clone(),
+        Launcher::Systemd { unit } | Launcher::SystemdUser { unit } => unit.clone(),
         _ => String::new(),
     };
     let name = format!("started-{}", report.process.launcher.name());

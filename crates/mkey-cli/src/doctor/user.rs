@@ -2,9 +2,9 @@
 
 use super::code::Code;
 use super::context::Context;
-use super::files::Files;
 use super::finding::{Finding, Status};
 use super::memlock::{judge, shown};
+use crate::files::Files;
 use crate::process::Limit;
 
 /// Where a limit of a user is told to stand.

@@ -60,14 +60,131 @@ fn a_healthy_host_is_0() {
 
 #[test]
 fn each_code_is_in_a_report() {
-    let host = Host::healthy();
+    let host = Host::two_nodes();
     host.put("etc/passwd", "");
     let report = report(&host, &["--user", "alice"], 1);
     for code in Code::ALL {
-        // There is one node.
-        let expected = usize::from(*code != Code::HugePagesNode);
-        assert!(checks(&report, code.name()).len() >= expected, "{code}");
+        assert!(!checks(&report, code.name()).is_empty(), "{code}");
     }
+}
+
+/// The lines of all that mends a check.
+fn mends(report: &Value, code: &str, subject: &str) -> String {
+    let mends = check(report, code, subject)["mend"].as_array().unwrap();
+    let lines = mends.iter().flat_map(|mend| {
+        ["run", "then", "edit"].map(|kind| mend[kind].as_array().unwrap()).into_iter().flatten()
+    });
+    lines.map(|line| format!("{}\n", line.as_str().unwrap())).collect()
+}
+
+#[test]
+fn a_nodes_pool_is_never_made_smaller() {
+    let report = report(&Host::two_nodes(), &[], 1);
+    let near = check(&report, "HUGE_PAGES_NODE", "mlx5_0 2 MiB");
+    assert_eq!((&near["status"], &near["measured"]["free"]), (&"warn".into(), &"0".into()));
+    assert_eq!(
+        mends(&report, "HUGE_PAGES_NODE", "mlx5_0 2 MiB"),
+        "echo 4608 | sudo tee /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages\n"
+    );
+}
+
+#[test]
+fn protection_of_forks_that_is_needed_is_not_taken_away() {
+    let host = Host::healthy();
+    host.put("proc/sys/kernel/osrelease", "5.4.0\n");
+    for (environment, lines) in [
+        ("RDMAV_FORK_SAFE=1\0", ""),
+        ("RDMAV_FORK_SAFE=1\0RDMAV_HUGEPAGES_SAFE=1\0", "unset RDMAV_HUGEPAGES_SAFE\n"),
+    ] {
+        host.put("proc/self/environ", environment);
+        assert_eq!(mends(&report(&host, &[], 1), "FORK_PROTECTION", ""), lines);
+    }
+    // Alone it is no protection, and a variable that does not exist is none.
+    host.put("proc/self/environ", "RDMAV_HUGEPAGES_SAFE=1\0IBV_HUGEPAGES_SAFE=1\0");
+    assert_eq!(status(&report(&host, &[], 0), "FORK_PROTECTION", ""), "ok");
+}
+
+#[test]
+fn a_unit_is_restarted_once_and_after_all_that_it_is_to_read() {
+    let (_, script, _) = doctor(&Host::sick(), &["--fix-script", "--lang", "en"]);
+    let at = |line: &str| script.find(line).unwrap_or_else(|| panic!("{line}: {script}"));
+    let restart = "\nsudo systemctl daemon-reload && sudo systemctl restart target.service\n";
+    assert_eq!(script.matches(restart).count(), 1, "{script}");
+    assert!(at("LimitMEMLOCK=infinity") < at(restart) && at("LimitNOFILE=1048576") < at(restart));
+    assert!(!script.contains("(above) sudo systemctl"), "{script}");
+}
+
+#[test]
+fn each_user_has_a_file_of_limits_of_its_own() {
+    let host = Host::healthy();
+    let file = |user: &str| {
+        let report = report(&host, &["--user", user], 1);
+        mends(&report, "MEMLOCK_USER", user)
+    };
+    assert!(file("alice").contains("| sudo tee /etc/security/limits.d/90-mkey-alice.conf\n"));
+    assert!(file("bob").contains("| sudo tee /etc/security/limits.d/90-mkey-bob.conf\n"));
+}
+
+/// By how a program was started: what raises its limits, and what does not.
+#[test]
+fn limits_are_raised_where_the_program_has_them_from() {
+    let user = "0::/user.slice/user-1000.slice/user@1000.service/app.slice";
+    let pod = "0::/kubepods.slice/kubepods-pod1.slice/crio-2.scope\n".to_owned();
+    for (groups, memlock, nofile, never) in [
+        (format!("{user}/train.service\n"), "user@.service.d", "user@.service.d", "restart train"),
+        (format!("{user}/vte.scope\n"), "user@.service.d", "ulimit -n 4096", "limits.d"),
+        (pod, "crio", "crio", "ulimit"),
+        (
+            "0::/system.slice/slurmstepd.scope/job_7/step_0\n".to_owned(),
+            "slurmd.service.d",
+            "ulimit -n 4096",
+            "limits.d",
+        ),
+        (
+            "0::/system.slice/docker-5f.scope\n".to_owned(),
+            "--ulimit memlock",
+            "--ulimit nofile",
+            "sudo tee",
+        ),
+        ("0::/system.slice/a.service\n".to_owned(), "a.service.d", "a.service.d", "ulimit"),
+        (
+            "0::/user.slice/user-0.slice/session-3.scope\n".to_owned(),
+            "limits.d",
+            "ulimit -n 4096",
+            "docker",
+        ),
+    ] {
+        let host = Host::healthy();
+        host.put("proc/self/cgroup", &groups);
+        host.put(
+            "proc/self/limits",
+            "Max open files            1024 4096 files\n\
+             Max locked memory         65536 65536 bytes\n",
+        );
+        let report = report(&host, &[], 2);
+        let (of_memlock, of_files) = (mends(&report, "MEMLOCK", ""), mends(&report, "NOFILE", ""));
+        assert!(of_memlock.contains(memlock), "{groups}{of_memlock}");
+        assert!(of_files.contains(nofile), "{groups}{of_files}");
+        assert!(
+            !of_memlock.contains(never) || !of_files.contains(never),
+            "{groups}{of_memlock}{of_files}"
+        );
+        assert!(!of_files.contains(never), "{groups}{of_files}");
+    }
+    // Where the hard limit is as low, a shell can not raise it.
+    let host = Host::healthy();
+    host.limits("unlimited", "1024");
+    assert!(mends(&report(&host, &[], 1), "NOFILE", "").contains("limits.d/91-mkey.conf"));
+}
+
+#[test]
+fn pages_of_the_boot_line_are_asked_for_again_after_memory_was_gathered() {
+    let lines = mends(&report(&Host::sick(), &[], 2), "HUGE_PAGES_BOOT", "2 MiB");
+    assert_eq!(
+        lines,
+        "echo 1 | sudo tee /proc/sys/vm/compact_memory\n\
+         echo 2048 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n"
+    );
 }
 
 #[test]
@@ -111,7 +228,7 @@ fn a_sick_host_is_2_with_the_mend_for_how_it_was_started() {
 /// All that is printed has no gap left, and is in its language.
 #[test]
 fn reports_scripts_and_checklists_are_whole_in_both_languages() {
-    for host in [Host::healthy(), Host::sick(), Host::odd()] {
+    for host in [Host::healthy(), Host::sick(), Host::odd(), Host::two_nodes()] {
         for arguments in [&["--user", "alice"][..], &["--checklist"], &["--fix-script"]] {
             for lang in ["en", "zh"] {
                 let (code, stdout, stderr) =

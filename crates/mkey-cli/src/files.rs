@@ -41,6 +41,8 @@ pub enum Why {
     Error(String),
     /// It holds something else: its beginning.
     Garbage(String),
+    /// It has no line of this name.
+    NoLine(String),
 }
 
 impl Files {
@@ -160,16 +162,7 @@ impl Files {
     }
 
     fn open(&self, path: &str) -> Result<File, Unread> {
-        let place = self.checked(path)?;
-        // A pipe that nobody writes to must not keep us.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(place);
-        let file = file.map_err(|error| unread(path, &error))?;
-        match file.metadata() {
-            Ok(data) if data.is_file() => Ok(file),
-            Ok(_) => Err(Unread { path: shown(path), why: Why::Error("no file".to_owned()) }),
-            Err(error) => Err(unread(path, &error)),
-        }
+        opened(&self.checked(path)?).map_err(|error| unread(path, &error))
     }
 
     /// The place of a path, which is below the root also where links lead elsewhere.
@@ -182,6 +175,33 @@ impl Files {
         }
         Err(Unread { path: shown(path), why: Why::Error("leads out of the root".to_owned()) })
     }
+}
+
+/// Reads a file that may be anything: at most `longest` bytes, and without waiting for who writes to a
+/// pipe.
+///
+/// # Errors
+/// As the system refuses it; that it is no file.
+pub fn bounded(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    opened(path)?.take(longest).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn opened(path: &Path) -> io::Result<File> {
+    // A pipe that nobody writes to must not keep us.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.file_type() {
+        kind if kind.is_file() => Ok(file),
+        kind if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::other("no file")),
+    }
+}
+
+/// A line that a file was expected to have.
+pub fn no_line(path: &str, name: &str) -> Unread {
+    Unread { path: shown(path), why: Why::NoLine(name.to_owned()) }
 }
 
 /// What a file was expected not to hold.
