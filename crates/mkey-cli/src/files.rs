@@ -156,6 +156,12 @@ impl Files {
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// The name of what a path is in the end, links followed, as long as they stay below the root.
+    pub fn real_name(&self, path: &str) -> Option<String> {
+        let real = self.checked(path).ok()?.canonicalize().ok()?;
+        Some(real.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// Whether something is there.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()

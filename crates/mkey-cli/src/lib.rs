@@ -27,6 +27,7 @@ pub mod explain;
 pub mod files;
 pub mod html;
 pub mod input;
+pub mod interfaces;
 pub mod lang;
 pub mod model;
 pub mod monitor;

@@ -84,7 +84,7 @@ fn file(at: &Context, device: &str) -> Finding {
             .file(&path)
             .mend("device-file")
     };
-    if !at.files.live() {
+    if !at.probes {
         return finding(Status::NotApplicable, "untried");
     }
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(at.files.path(&path));

@@ -34,6 +34,8 @@ pub struct Finding {
     pub subject: String,
     /// The words for the sentence's gaps.
     pub words: BTreeMap<&'static str, String>,
+    /// Words that differ by language: gaps, each with the name of a common text.
+    pub terms: BTreeMap<&'static str, &'static str>,
     /// How the host is set up: alike on hosts that are alike.
     pub values: BTreeMap<String, String>,
     /// What is so at the moment.
@@ -53,6 +55,7 @@ impl Finding {
             says,
             subject: String::new(),
             words: BTreeMap::new(),
+            terms: BTreeMap::new(),
             values: BTreeMap::new(),
             measured: BTreeMap::new(),
             read: Vec::new(),
@@ -88,6 +91,12 @@ impl Finding {
     /// Fills a gap of the sentence.
     pub fn word(mut self, gap: &'static str, word: impl ToString) -> Self {
         self.words.insert(gap, word.to_string());
+        self
+    }
+
+    /// Fills a gap of the sentence with a common text.
+    pub fn term(mut self, gap: &'static str, text: &'static str) -> Self {
+        self.terms.insert(gap, text);
         self
     }
 

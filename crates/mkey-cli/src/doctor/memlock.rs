@@ -62,8 +62,14 @@ pub fn told(known: Option<bool>) -> String {
     known.map_or_else(|| "-".to_owned(), |known| known.to_string())
 }
 
+/// A limit as a value, and as a word of each language.
+pub fn put(finding: Finding, name: &'static str, limit: Option<u64>) -> Finding {
+    let finding = finding.value(name, shown(limit));
+    if limit.is_none() { finding.term(name, "unlimited-word") } else { finding }
+}
+
 /// A limit as text.
-pub fn shown(limit: Option<u64>) -> String {
+fn shown(limit: Option<u64>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), size)
 }
 
@@ -89,9 +95,7 @@ fn limit(at: &Context, allowed: &Allowed) -> Finding {
         (Some(soft), Some(hard)) => hard > soft,
         (None, _) => false,
     };
-    let finding = Finding::new(Code::Memlock, status, says)
-        .value("soft", shown(soft))
-        .value("hard", shown(hard))
+    let finding = put(put(Finding::new(Code::Memlock, status, says), "soft", soft), "hard", hard)
         .value("ipc_lock", allowed.lifted())
         .word("kib", hard.map_or_else(|| "unlimited".to_owned(), |hard| (hard / 1024).to_string()))
         .word("pid", &at.process)

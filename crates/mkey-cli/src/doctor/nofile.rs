@@ -29,7 +29,11 @@ pub fn check(at: &Context) -> Vec<Finding> {
         (Some(soft), _) if soft <= FEW => (Status::Warn, "small"),
         _ => (Status::Ok, "enough"),
     };
-    let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |n| n.to_string());
+    let put = |finding: Finding, name: &'static str, limit: Option<u64>| match limit {
+        Some(limit) => finding.value(name, limit),
+        None => finding.value(name, "unlimited").term(name, "unlimited-word"),
+    };
+    let finding = Finding::new(Code::Nofile, status, says);
     // What a shell can raise it to; more than the kernel's fs.nr_open is refused.
     let raised = hard.unwrap_or(MOST).min(MOST);
     let mend = if at.launcher.has_shell() && raised > FEW && soft.is_some_and(|soft| soft < raised)
@@ -39,9 +43,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
         "nofile"
     };
     vec![
-        Finding::new(Code::Nofile, status, says)
-            .value("soft", shown(soft))
-            .value("hard", shown(hard))
+        put(put(finding, "soft", soft), "hard", hard)
             .measure("open", shown_open(open))
             .word("pid", &at.process)
             .file(&path)

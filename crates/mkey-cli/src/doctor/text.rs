@@ -93,9 +93,13 @@ fn write_check(writer: &mut Writer<'_>, check: &Check) {
 
 fn summary(writer: &mut Writer<'_>, report: &Report) {
     let count = |status| report.summary.get(&status).copied().unwrap_or(0).to_string();
+    let named = |status, one, more| {
+        let count = count(status);
+        writer.filled(if count == "1" { one } else { more }, &[("count", count)])
+    };
     let counts = [
-        ("fail", count(Status::Fail)),
-        ("warn", count(Status::Warn)),
+        ("fail", named(Status::Fail, "failure", "failures")),
+        ("warn", named(Status::Warn, "warning", "warnings")),
         ("ok", count(Status::Ok)),
         ("na", count(Status::NotApplicable)),
         ("unread", count(Status::NotReadable)),

@@ -127,7 +127,11 @@ impl Words {
             .and_then(|about| about.says.get(finding.says))
             .or_else(|| self.common.get(finding.says));
         let sentence = pair.map_or(finding.says, |pair| pair.pick(lang));
-        let word = |gap: &str| finding.words.get(gap).map(|word| printable(word));
+        let plain = |gap: &str| finding.words.get(gap).map(|word| printable(word));
+        let word = |gap: &str| match finding.terms.get(gap) {
+            Some(term) => Some(fill(&self.common(term, lang), plain)),
+            None => plain(gap),
+        };
         // That there is no device is no failure; what to do without one is told all the same.
         let mended = matches!(finding.status, Status::Fail | Status::Warn | Status::NotReadable)
             || finding.code == Code::RdmaDevices;
