@@ -1,5 +1,6 @@
 //! Files of a host, read below a root: whatever they hold, and however long they are.
 
+use crate::explain::errno;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -37,8 +38,12 @@ pub enum Why {
     Missing,
     /// This user may not read it.
     Denied,
-    /// The kernel, or the file system, refuses; in its words.
+    /// The kernel, or the file system, refuses: its errno.
     Error(String),
+    /// It is something else than a file.
+    NoFile,
+    /// A link that leads out of the root.
+    Outside,
     /// It holds something else: its beginning.
     Garbage(String),
     /// It has no line of this name.
@@ -179,7 +184,7 @@ impl Files {
         if real.starts_with(inside) {
             return Ok(real);
         }
-        Err(Unread { path: shown(path), why: Why::Error("leads out of the root".to_owned()) })
+        Err(Unread { path: shown(path), why: Why::Outside })
     }
 }
 
@@ -200,7 +205,7 @@ fn opened(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     match file.metadata()?.file_type() {
         kind if kind.is_file() => Ok(file),
-        kind if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        kind if kind.is_dir() => Err(io::Error::from(rustix::io::Errno::ISDIR)),
         _ => Err(io::Error::other("no file")),
     }
 }
@@ -224,7 +229,9 @@ fn unread(path: &str, error: &io::Error) -> Unread {
     let why = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::Missing,
         io::ErrorKind::PermissionDenied => Why::Denied,
-        _ => Why::Error(error.to_string()),
+        io::ErrorKind::IsADirectory => Why::NoFile,
+        _ if error.raw_os_error().is_none() => Why::NoFile,
+        _ => Why::Error(errno::shown(error)),
     };
     Unread { path: shown(path), why }
 }
@@ -255,9 +262,10 @@ mod tests {
         assert_eq!(why("empty"), Why::Garbage(String::new()));
         assert_eq!(why("none"), Why::Missing);
         assert_eq!(why("number/below"), Why::Missing);
-        for path in ["folder", "pipe", "out"] {
-            assert!(matches!(why(path), Why::Error(_)), "{path}");
-        }
+        assert_eq!(
+            [why("folder"), why("pipe"), why("out")],
+            [Why::NoFile, Why::NoFile, Why::Outside]
+        );
         assert_eq!(files.text("none").unwrap_err().path, "/none");
         assert_eq!(files.lines("words"), Ok(0));
         assert_eq!(files.names("folder"), Ok(Vec::new()));

@@ -5,6 +5,7 @@ use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
 use super::ports;
+use crate::explain::errno;
 use crate::monitor::counter::{Step, step};
 use crate::monitor::known::{self, Class, Meaning, Rule};
 use mkey_os::ethtool;
@@ -113,7 +114,13 @@ fn interface(at: &Context, net: &str) -> Result<Place, Box<Finding>> {
     let call = "ioctl SIOCETHTOOL";
     let all = ethtool::statistics(net).map_err(|error| {
         let finding = Finding::new(Code::Counters, Status::NotReadable, "unread-error");
-        Box::new(finding.of(net).word("file", call).word("what", error).by(call))
+        Box::new(
+            finding
+                .of(net)
+                .word("file", call)
+                .word("what", errno::shown(&error.errno.into()))
+                .by(call),
+        )
     })?;
     let known = all.into_iter().filter(|one| known::of_interface(&one.name).is_some());
     let counters = known.map(|one| (one.name, one.value)).collect();

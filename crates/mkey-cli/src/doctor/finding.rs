@@ -70,6 +70,8 @@ impl Finding {
             Why::Denied => ("unread-denied", String::new()),
             Why::Error(error) => ("unread-error", error.clone()),
             Why::Garbage(text) => ("unread-garbage", text.clone()),
+            Why::NoFile => ("unread-no-file", String::new()),
+            Why::Outside => ("unread-outside", String::new()),
             Why::NoLine(name) => ("unread-line", name.clone()),
         };
         let mut finding = Self::new(code, Status::NotReadable, says);

@@ -7,8 +7,10 @@ use super::pools::{self, POOLS};
 use super::{cgroups, pools::of_kubernetes};
 use crate::bench::sizes::parse_bytes;
 use crate::bench::units::size;
+use crate::explain::errno;
 use crate::files::garbage;
 use crate::process::kib_of;
+use mkey_os::error::OsError;
 use mkey_os::hugepages::{NodePool, Pool};
 use mkey_os::ladder::{self, Pages, Reason, Request};
 use mkey_os::mapping::PageKind;
@@ -202,6 +204,25 @@ fn obtain(at: &Context, pool: &Pool) -> Option<Finding> {
     Some(judge(pool, refused.as_ref().map(Option::as_ref), limits))
 }
 
+/// Why no page was obtained, in words of each language.
+fn told(finding: Finding, why: Option<&Reason>) -> Finding {
+    let refused =
+        |error: &OsError| format!("{}: {}", error.call, errno::shown(&error.errno.into()));
+    match why {
+        None => finding.word("why", "-"),
+        Some(Reason::NoSuchSize) => finding.term("why", "why-no-size"),
+        Some(Reason::Pool { needed, available, total, errno, .. }) => finding
+            .word("needed", needed)
+            .word("left", available)
+            .word("total", total)
+            .word("errno", errno::shown(&(*errno).into()))
+            .term("why", "why-pool"),
+        Some(Reason::Prefault(error)) => finding.word("why", refused(&error.source)),
+        Some(Reason::Os(error)) => finding.word("why", refused(error)),
+        Some(other) => finding.word("why", other),
+    }
+}
+
 /// Judges how obtaining a page went; `refused`: it was not, and why; `limits`: those of control groups
 /// on pages touched and on pages promised.
 fn judge(
@@ -229,10 +250,8 @@ fn judge(
             }
         }
     };
-    let why = refused.flatten().map(ToString::to_string).unwrap_or_default();
-    finding
+    told(finding, refused.flatten())
         .of(size(pool.page_size as u64))
-        .word("why", why)
         .word("kib", pool.page_size / 1024)
         .word("more", pool.total.saturating_add(default_more(pool.page_size)))
         .word("resource", of_kubernetes(pool.page_size))
@@ -261,7 +280,7 @@ mod tests {
         use crate::doctor::launcher::Launcher;
         use crate::doctor::texts::{Words, gap};
         use crate::lang::Lang;
-        use mkey_os::error::{Errno, OsError};
+        use mkey_os::error::Errno;
         use mkey_os::prefault::PrefaultError;
         let pool = |page_size| Pool {
             page_size,

@@ -4,6 +4,7 @@ use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
 use crate::bench::units::size;
+use crate::explain::errno;
 use mkey_os::error::Errno;
 use mkey_os::mapping::{Mapping, PageKind};
 use mkey_os::pin::{PinMode, PinRequest, Pinner};
@@ -41,7 +42,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
             return vec![failed(Code::PinProbe), failed(Code::IoUring)];
         }
     };
-    let errno = refused.map(|errno| errno.to_string()).unwrap_or_default();
+    let why = refused.map(|refused| errno::shown(&refused.into())).unwrap_or_default();
     let pin = match mode {
         PinMode::Kernel => Finding::new(Code::PinProbe, Status::Ok, "kernel"),
         PinMode::Mlock => Finding::new(Code::PinProbe, Status::Ok, "mlock"),
@@ -49,7 +50,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
     };
     let pin = pin
         .word("size", size(BYTES as u64))
-        .word("errno", &errno)
+        .word("errno", &why)
         .value("mode", mode.name())
         .by("io_uring_register(IORING_REGISTER_BUFFERS)")
         .by("mlock");
@@ -63,7 +64,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
         }
         _ => denial(at, Finding::new(Code::IoUring, Status::Warn, "denied"), setting),
     };
-    vec![pin, told(ring.word("errno", errno).by("io_uring_setup"))]
+    vec![pin, told(ring.word("errno", why).by("io_uring_setup"))]
 }
 
 /// What mends that io_uring is denied: what denies it.

@@ -4,6 +4,7 @@ use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
 use super::memlock::told;
+use crate::explain::errno;
 use crate::files::no_line;
 use crate::process;
 use mkey_os::events::Watcher;
@@ -27,7 +28,7 @@ fn userfaultfd(at: &Context) -> Finding {
             Ok(_) => Finding::new(Code::Userfaultfd, Status::Ok, "works").by("userfaultfd"),
             Err(error) => {
                 let finding = Finding::new(Code::Userfaultfd, Status::Warn, "denied")
-                    .word("why", error.source)
+                    .word("why", errno::shown(&error.source.errno.into()))
                     .by(error.source.call);
                 denial(at, finding, setting.as_ref().ok() == Some(&0))
             }

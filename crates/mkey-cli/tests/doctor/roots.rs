@@ -226,6 +226,52 @@ fn a_sick_host_is_2_with_the_mend_for_how_it_was_started() {
     assert!(rdma.contains("target.service/rdma.max"), "{rdma}");
 }
 
+/// English that stands in a Chinese text: two plain words one after the other, or one that is of no
+/// command, no file and no setting.
+fn english(text: &str) -> Option<String> {
+    let words: Vec<&str> = text.split(|c: char| !c.is_ascii() || "(),;:".contains(c)).collect();
+    let plain = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_lowercase());
+    // Commands, and settings with what they are set to.
+    let begins = ["mkey", "rdma", "docker", "sudo", "defrag", "pod", "dcb", "uid", "root"];
+    for part in words {
+        let part: Vec<&str> = part.split_whitespace().collect();
+        let is_command = part.first().is_some_and(|first| begins.contains(first));
+        if let (false, Some(two)) =
+            (is_command, part.windows(2).find(|two| two.iter().all(|w| plain(w))))
+        {
+            return Some(two.join(" "));
+        }
+        let never = ["unlimited", "not", "none", "the", "no", "is", "set", "free", "of"];
+        if let Some(word) = part.iter().find(|word| never.contains(*word)) {
+            return Some((*word).to_owned());
+        }
+    }
+    None
+}
+
+#[test]
+fn chinese_reports_have_no_english_left() {
+    assert_eq!(english("上限为 unlimited").as_deref(), Some("unlimited"));
+    assert_eq!(english("试过：tried, not offered").as_deref(), Some("not offered"));
+    assert_eq!(english("运行 mkey run，读 /proc/self/maps，RLIMIT_MEMLOCK 为 8 MiB"), None);
+    let bare = Host::healthy();
+    for file in ["proc/self/status", "proc/self/environ", "proc/cmdline", "proc/self/limits"] {
+        fs::remove_file(bare.root().join(file)).unwrap();
+    }
+    for host in [Host::healthy(), Host::sick(), Host::odd(), Host::two_nodes(), bare] {
+        for user in ["root", "alice"] {
+            let (_, json, _) = doctor(&host, &["--json", "--lang", "zh", "--user", user]);
+            let report: Value = serde_json::from_str(&json).unwrap();
+            for check in report["checks"].as_array().unwrap() {
+                let mends = check["mend"].as_array().unwrap().iter().map(|mend| &mend["what"]);
+                for text in [&check["found"], &check["why"]].into_iter().chain(mends) {
+                    assert_eq!(english(text.as_str().unwrap()), None, "{text} in {check:#}");
+                }
+            }
+        }
+    }
+}
+
 /// All that is printed has no gap left, and is in its language.
 #[test]
 fn reports_scripts_and_checklists_are_whole_in_both_languages() {
@@ -367,6 +413,14 @@ fn any_file_may_hold_anything() {
                 fs::write(&path, bytes).unwrap();
                 assert!(seen() + 2 >= whole, "{} = {bytes:?}", path.display());
             }
+            // A pipe that nobody writes to, and a link out of the root.
+            fs::remove_file(&path).unwrap();
+            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+            assert!(seen() + 2 >= whole, "{} is a pipe", path.display());
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+            assert!(seen() + 2 >= whole, "{} is a link", path.display());
+            fs::remove_file(&path).unwrap();
             fs::write(&path, before).unwrap();
         }
         assert_eq!(seen(), whole);

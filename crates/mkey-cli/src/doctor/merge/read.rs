@@ -89,6 +89,7 @@ pub fn folder(folder: &Path, words: &Words, lang: Lang) -> Result<(Vec<Host>, Ve
     let files = Files::below(Some(folder)).map_err(|error| failed(error.to_string()))?;
     let names = files.names(".").map_err(|Unread { why, .. }| match why {
         Why::Error(error) => failed(error),
+        Why::Denied => failed("permission denied".to_owned()),
         other => failed(format!("{other:?}")),
     })?;
     let (mut reports, mut skipped) = (Vec::<(String, Raw)>::new(), Vec::new());
