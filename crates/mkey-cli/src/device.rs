@@ -8,7 +8,8 @@ use mkey_soft::{PinMode, SoftDevice, SoftOptions};
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 /// The software RNIC of this process.
@@ -43,6 +44,24 @@ pub fn find() -> Found {
         Listed { name: device.name, what: format!("RDMA device of this machine{driver}") }
     }));
     Found { devices, no_real }
+}
+
+/// A device that has not answered after this is left alone: its firmware hangs.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What somebody asks of a device, on a thread of its own: one that hangs keeps nobody, and the thread
+/// is left to it. `None` if it took longer than `patience`, or could not be asked.
+pub fn within<T: Send + 'static>(
+    patience: Duration,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::Builder::new().spawn(move || {
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(ask());
+    });
+    thread.ok()?;
+    receiver.recv_timeout(patience).ok()
 }
 
 /// Opens the software RNIC; with `measure` it times its registrations by term.
@@ -156,6 +175,13 @@ pub fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_does_not_answer_keeps_nobody() {
+        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+        let (_open, never) = mpsc::channel::<()>();
+        assert_eq!(within(Duration::from_millis(20), move || never.recv()), None);
+    }
     use mkey_core::error::Reason;
 
     #[test]

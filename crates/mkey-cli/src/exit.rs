@@ -12,6 +12,9 @@ pub const FAILED: u8 = 1;
 /// The command line asks for something that does not exist.
 pub const USAGE: u8 = 2;
 
+/// `mkey doctor`: no report could be made.
+pub const NO_REPORT: u8 = 3;
+
 /// Why a run ended early.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {

@@ -1,7 +1,11 @@
 //! What the files of a process below `/proc` say, as texts that were read already: of whatever
 //! process, on whatever machine.
 
+use crate::files;
 use std::path::Path;
+
+/// No list of a namespace's ids is as long as this, in bytes.
+const LONGEST: u64 = 64 << 10;
 
 /// A limit of `/proc/PID/limits`; `None` is "unlimited".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +38,41 @@ pub fn has_capability(status: &str, set: &str, bit: u32) -> Option<bool> {
     Some(set.checked_shr(bit).unwrap_or(0) & 1 == 1)
 }
 
-/// Whether the process whose folder this is lives in the user namespace that the kernel booted with,
-/// whose number is fixed in the kernel (PROC_USER_INIT_INO); where it can not be read, it is taken
-/// for that one.
-pub fn in_initial_namespace(folder: &Path) -> bool {
-    std::fs::read_link(folder.join("ns/user"))
-        .map_or(true, |link| link.as_os_str() == "user:[4026531837]")
+/// Whether a process lives in the user namespace that the kernel booted with: by what its link
+/// `ns/user` leads to, whose number is fixed in the kernel (PROC_USER_INIT_INO); where that may not be
+/// read, by its `uid_map`, which in that namespace maps all ids to themselves. `None` if neither tells.
+pub fn in_initial_namespace(link: Option<&str>, uid_map: Option<&str>) -> Option<bool> {
+    if let Some(link) = link {
+        return Some(link == "user:[4026531837]");
+    }
+    let map: Vec<u64> = uid_map?.split_whitespace().map_while(|id| id.parse().ok()).collect();
+    (!map.is_empty()).then(|| map == [0, 0, u64::from(u32::MAX)])
+}
+
+/// The same by the folder of a process below `/proc`.
+pub fn is_initial_below(folder: &Path) -> Option<bool> {
+    let link = std::fs::read_link(folder.join("ns/user")).ok();
+    let map = files::bounded(&folder.join("uid_map"), LONGEST).ok();
+    let map = map.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    in_initial_namespace(link.as_deref().and_then(Path::to_str), map.as_deref())
+}
+
+/// Which variables of libibverbs' fork protection an environment sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForkSafe {
+    /// RDMAV_FORK_SAFE or IBV_FORK_SAFE: protection.
+    pub asked: bool,
+    /// RDMAV_HUGEPAGES_SAFE: with a look at the size of each page, at each registration.
+    pub huge_pages: bool,
+}
+
+/// The variables in `/proc/PID/environ`.
+pub fn fork_safe(environment: &str) -> ForkSafe {
+    let says = |name| variable(environment, name).is_some();
+    ForkSafe {
+        asked: says("RDMAV_FORK_SAFE") || says("IBV_FORK_SAFE"),
+        huge_pages: says("RDMAV_HUGEPAGES_SAFE"),
+    }
 }
 
 /// What stands behind `name:` in a file of such lines.
@@ -81,6 +114,26 @@ mod tests {
         let environment = "A=1\0RDMAV_FORK_SAFE=1\0B=\0";
         assert_eq!(variable(environment, "RDMAV_FORK_SAFE"), Some("1"));
         assert_eq!((variable(environment, "B"), variable(environment, "C")), (Some(""), None));
+    }
+
+    #[test]
+    fn a_namespace_that_can_not_be_read_is_not_taken_for_the_initial_one() {
+        let of = in_initial_namespace;
+        assert_eq!(of(Some("user:[4026531837]"), None), Some(true));
+        assert_eq!(of(Some("user:[4026532201]"), Some("0 0 4294967295")), Some(false));
+        assert_eq!(of(None, Some("         0          0 4294967295\n")), Some(true));
+        assert_eq!(of(None, Some("0 1000 1\n")), Some(false));
+        assert_eq!(of(None, Some("0 0 1000\n1000 100000 64\n")), Some(false));
+        assert_eq!((of(None, None), of(None, Some("")), of(None, Some("x"))), (None, None, None));
+    }
+
+    #[test]
+    fn the_variables_of_fork_protection() {
+        let of = |asked, huge_pages| ForkSafe { asked, huge_pages };
+        assert_eq!(fork_safe("IBV_FORK_SAFE=1\0"), of(true, false));
+        assert_eq!(fork_safe("RDMAV_FORK_SAFE=\0RDMAV_HUGEPAGES_SAFE=1\0"), of(true, true));
+        // There is no such variable.
+        assert_eq!(fork_safe("IBV_HUGEPAGES_SAFE=1\0"), of(false, false));
     }
 
     proptest! {

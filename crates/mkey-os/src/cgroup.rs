@@ -30,7 +30,7 @@ pub struct Folder {
 pub fn folders(root: &Path, groups: &str, controller: &str) -> Vec<Folder> {
     let mut found = Vec::new();
     for (version, tree, path) in groups.lines().filter_map(|line| tree(line, controller)) {
-        let top = root.join(tree);
+        let top = top(root, version, &tree);
         // A path with ".." names a group outside what this process sees.
         let below = path.trim_start_matches('/');
         let seen = !below.is_empty() && !below.split('/').any(|part| part == "..");
@@ -39,6 +39,13 @@ pub fn folders(root: &Path, groups: &str, controller: &str) -> Vec<Folder> {
         found.extend(up.map(|folder| Folder { version, path: folder.to_owned() }));
     }
     found
+}
+
+/// The top of a tree. Where both versions are in use that of version 2 is a folder of its own, as
+/// systemd mounts it.
+fn top(root: &Path, version: Version, tree: &str) -> PathBuf {
+    let unified = root.join(tree).join("unified");
+    if version == Version::V2 && unified.is_dir() { unified } else { root.join(tree) }
 }
 
 /// A line of `/proc/PID/cgroup` as the tree of groups that it is about, and the group in it; `None` if
@@ -83,6 +90,17 @@ mod tests {
         assert_eq!(paths(both, "rdma"), [v2("/r/sys/fs/cgroup")]);
         assert_eq!(paths("0::/../other\n", "rdma"), [v2("/r/sys/fs/cgroup")]);
         assert_eq!(paths("7:memory\nx\n1::/a\n", "memory"), []);
+    }
+
+    #[test]
+    fn beside_version_1_the_tree_of_version_2_is_a_folder_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let unified = root.path().join("sys/fs/cgroup/unified");
+        let one = |groups: &str| folders(root.path(), groups, "rdma").remove(0).path;
+        assert_eq!(one("0::/a\n"), root.path().join("sys/fs/cgroup/a"));
+        std::fs::create_dir_all(&unified).unwrap();
+        assert_eq!(one("0::/a\n"), unified.join("a"));
+        assert_eq!(one("3:rdma:/a\n"), root.path().join("sys/fs/cgroup/rdma/a"));
     }
 
     proptest! {

@@ -62,7 +62,7 @@ pub fn pools_below(root: &Path) -> Vec<Pool> {
 pub fn sizes_below(root: &Path) -> Vec<usize> {
     let Ok(entries) = fs::read_dir(root.join(POOLS)) else { return Vec::new() };
     let mut sizes: Vec<usize> =
-        entries.flatten().filter_map(|entry| parse_folder(entry.file_name().to_str()?)).collect();
+        entries.flatten().filter_map(|entry| size_of(entry.file_name().to_str()?)).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes
 }
@@ -77,12 +77,22 @@ pub fn pool(page_size: usize) -> Option<Pool> {
 
 /// The same of the kernel whose file system has this root; `None`, too, if a figure can not be read.
 pub fn pool_below(root: &Path, page_size: usize) -> Option<Pool> {
-    let folder = folder(&root.join(POOLS), page_size);
-    let count = |name: &str| read_count(&folder.join(name));
-    let nodes = numa_nodes_below(root).into_iter().filter_map(|node| {
-        let node_folder = root.join(format!("sys/devices/system/node/node{node}/hugepages"));
+    pool_by(page_size, numa_nodes_below(root), |path| read_count(&root.join(path)))
+}
+
+/// The same by who reads numbers: `read` is asked for files below a root, as in
+/// `sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`.
+pub fn pool_by(
+    page_size: usize,
+    nodes: Vec<u32>,
+    read: impl Fn(&Path) -> Option<u64>,
+) -> Option<Pool> {
+    let folder = folder(Path::new(POOLS), page_size);
+    let count = |name: &str| read(&folder.join(name));
+    let nodes = nodes.into_iter().filter_map(|node| {
+        let node_folder = PathBuf::from(format!("sys/devices/system/node/node{node}/hugepages"));
         let folder = self::folder(&node_folder, page_size);
-        let count = |name: &str| read_count(&folder.join(name));
+        let count = |name: &str| read(&folder.join(name));
         Some(NodePool {
             node,
             total: count("nr_hugepages")?,
@@ -282,8 +292,8 @@ fn folder(root: &Path, page_size: usize) -> PathBuf {
     root.join(format!("hugepages-{}kB", page_size / 1024))
 }
 
-/// "hugepages-2048kB" as bytes.
-fn parse_folder(name: &str) -> Option<usize> {
+/// The bytes of the pages whose pool has this folder, as in `hugepages-2048kB`; `None` if it is none.
+pub fn size_of(name: &str) -> Option<usize> {
     let kib: usize = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -298,11 +308,11 @@ mod tests {
 
     #[test]
     fn folder_names() {
-        assert_eq!(parse_folder("hugepages-2048kB"), Some(2 << 20));
-        assert_eq!(parse_folder("hugepages-1048576kB"), Some(1 << 30));
-        assert_eq!(parse_folder("hugepages-"), None);
-        assert_eq!(parse_folder("hugepages-99999999999999999999kB"), None);
-        assert_eq!(parse_folder("hugepages-18446744073709551615kB"), None);
+        assert_eq!(size_of("hugepages-2048kB"), Some(2 << 20));
+        assert_eq!(size_of("hugepages-1048576kB"), Some(1 << 30));
+        assert_eq!(size_of("hugepages-"), None);
+        assert_eq!(size_of("hugepages-99999999999999999999kB"), None);
+        assert_eq!(size_of("hugepages-18446744073709551615kB"), None);
     }
 
     #[test]

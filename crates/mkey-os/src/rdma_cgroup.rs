@@ -5,7 +5,7 @@
 
 use crate::cgroup;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +17,11 @@ pub enum Resource {
 }
 
 /// A limit on a device, and what is used of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+struct Room {
     /// The limit.
-    pub limit: u64,
+    limit: u64,
     /// What the group and those below it have.
-    pub used: u64,
-    /// The file that says the limit.
-    pub file: PathBuf,
+    used: u64,
 }
 
 /// The limit on a device, as in `mlx5_0`, that leaves this process no room; `None` if there is none
@@ -41,19 +38,19 @@ fn reached_below(root: &Path, device: &str, resource: Resource) -> Option<u64> {
 
 /// The limits on a device that hold for a process, by what its `/proc/PID/cgroup` says, those of its
 /// own group first; `root` is the root of the file system. Groups without a limit are left out.
-pub fn rooms(root: &Path, groups: &str, device: &str, resource: Resource) -> Vec<Room> {
+fn rooms(root: &Path, groups: &str, device: &str, resource: Resource) -> Vec<Room> {
     let folders = cgroup::folders(root, groups, "rdma").into_iter();
     let rooms = folders.filter_map(|folder| {
         let file = folder.path.join("rdma.max");
         let read = |file: &Path| figure(&fs::read_to_string(file).ok()?, device, resource);
         let (limit, used) = (read(&file)?, read(&folder.path.join("rdma.current"))?);
-        Some(Room { limit, used, file })
+        Some(Room { limit, used })
     });
     rooms.collect()
 }
 
 /// The figure of a device in lines as `rxe0 hca_handle=2 hca_object=max`; `None`: no limit.
-fn figure(lines: &str, device: &str, resource: Resource) -> Option<u64> {
+pub fn figure(lines: &str, device: &str, resource: Resource) -> Option<u64> {
     let name = match resource {
         Resource::Handle => "hca_handle=",
         Resource::Object => "hca_object=",

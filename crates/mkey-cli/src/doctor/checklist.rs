@@ -49,7 +49,8 @@ pub fn points(checks: &[Check], words: &Words, lang: Lang) -> Vec<Point> {
         checks.iter().filter(|check| codes.contains(&check.code)).collect()
     };
     let switch = of(&[Code::TrafficClass, Code::Trust, Code::Pfc, Code::Ecn]);
-    let nic = of(&[Code::DeviceLimits, Code::Resources, Code::RdmaCgroup]);
+    let nic =
+        of(&[Code::DeviceOpen, Code::Port, Code::DeviceLimits, Code::Resources, Code::RdmaCgroup]);
     let huge = of(&[Code::HugePages, Code::HugePageProbe, Code::HugePagesCgroup]);
     let user = of(&[Code::MemlockUser]);
     // For whom a user was named, that user's limits.
@@ -67,7 +68,7 @@ pub fn points(checks: &[Check], words: &Words, lang: Lang) -> Vec<Point> {
     first.evidence.push(words.common("switch-unseen", lang));
     vec![
         first,
-        point("nic", "point-nic", all_well(&nic), &nic),
+        point("nic", "point-nic", devices_well(&nic), &nic),
         point("huge-pages", "point-huge-pages", any_huge(&huge), &huge),
         point("memlock", "point-memlock", all_well(&memlock), &memlock),
         point("max-map-count", "point-max-map-count", all_well(&maps), &maps),
@@ -88,11 +89,41 @@ fn good(checks: &[&Check]) -> bool {
 }
 
 fn all_well(checks: &[&Check]) -> Answer {
-    match (bad(checks), good(checks)) {
+    let unread = checks.iter().any(|check| check.status == Status::NotReadable);
+    match (bad(checks), good(checks) && !unread) {
         (true, _) => Answer::No,
         (false, true) => Answer::Yes,
         (false, false) => Answer::Unseen,
     }
+}
+
+/// Each device has told its limits and what is in use, and has a port that is up.
+fn devices_well(checks: &[&Check]) -> Answer {
+    let of = |code| -> Vec<&Check> { checks.iter().copied().filter(|c| c.code == code).collect() };
+    let others: Vec<&Check> = checks.iter().copied().filter(|c| c.code != Code::Port).collect();
+    let opened = of(Code::DeviceOpen);
+    let is_down = |device: &str| {
+        let own = of(Code::Port).into_iter().filter(|port| {
+            port.subject.rsplit_once('/').map_or(&*port.subject, |(of, _)| of) == device
+        });
+        let own: Vec<&Check> = own.collect();
+        // One of two may well be without a cable.
+        bad(&own) && !good(&own)
+    };
+    let told = |device: &str| {
+        [Code::DeviceLimits, Code::Resources].into_iter().all(|code| {
+            of(code).iter().any(|check| check.subject == device && check.status == Status::Ok)
+        })
+    };
+    let ports: Vec<String> = of(Code::Port)
+        .iter()
+        .map(|port| port.subject.rsplit_once('/').map_or(&*port.subject, |(of, _)| of).to_owned())
+        .collect();
+    if bad(&others) || ports.iter().any(|device| is_down(device)) {
+        return Answer::No;
+    }
+    let all = !opened.is_empty() && opened.iter().all(|device| told(&device.subject));
+    if all { Answer::Yes } else { Answer::Unseen }
 }
 
 /// Pages of one size are enough, if they can be had.

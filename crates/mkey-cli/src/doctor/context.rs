@@ -1,7 +1,8 @@
 //! What checks look at.
 
-use super::files::Files;
 use super::launcher::Launcher;
+use crate::files::Files;
+use crate::process::{field, has_capability, in_initial_namespace};
 
 /// A host, a process on it, and what was asked about them.
 #[derive(Clone, Debug)]
@@ -51,6 +52,31 @@ impl Context {
         let mut ports = self.files.names(&format!("{DEVICES}/{device}/ports")).unwrap_or_default();
         ports.retain(|port| port.parse::<u32>().is_ok());
         ports
+    }
+
+    /// Whether the process lives in the user namespace that the kernel booted with; `None` if that can
+    /// not be seen.
+    pub fn in_initial_namespace(&self) -> Option<bool> {
+        let link = self.files.link_name(&self.of_process("ns/user"));
+        let map = self.files.text(&self.of_process("uid_map")).ok();
+        in_initial_namespace(link.as_deref(), map.as_deref())
+    }
+
+    /// What `status` of the process says behind a name.
+    pub fn of_status(&self, name: &str) -> Option<String> {
+        let status = self.files.text(&self.of_process("status")).ok()?;
+        field(&status, name).map(str::to_owned)
+    }
+
+    /// Whether system calls of the process are filtered.
+    pub fn is_filtered(&self) -> bool {
+        self.of_status("Seccomp").is_some_and(|mode| mode != "0")
+    }
+
+    /// Whether a capability of the process is effective.
+    pub fn has_capability(&self, bit: u32) -> bool {
+        let status = self.files.text(&self.of_process("status")).unwrap_or_default();
+        has_capability(&status, "CapEff", bit) == Some(true)
     }
 
     /// The release of the kernel.

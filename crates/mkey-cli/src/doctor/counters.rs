@@ -1,55 +1,36 @@
-//! Counters that show trouble which has already happened. They count since the driver was loaded.
+//! Counters that show trouble. They count since the driver was loaded, so they are looked at twice: what
+//! does not grow meanwhile is a note.
 
 use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
 use super::ports;
-use std::process::{Command, Stdio};
+use crate::explain::errno;
+use crate::monitor::counter::{Step, step};
+use crate::monitor::known::{self, Class, Meaning, Rule};
+use mkey_os::ethtool;
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
 
-/// Counters that ought to be 0, by driver and kernel, and what each of them says.
-const TROUBLE: [(&str, &str); 41] = [
-    ("out_of_buffer", "receive"),
-    ("rx_out_of_buffer", "receive"),
-    ("rnr_nak_retry_err", "receive"),
-    ("rnr_naks_rcvd", "receive"),
-    ("rcvd_rnr_err", "receive"),
-    ("send_rnr_err", "receive"),
-    ("req_rnr_retries_exceeded", "receive"),
-    ("retry_rnr_exceeded_err", "receive"),
-    ("out_of_sequence", "loss"),
-    ("out_of_seq_request", "loss"),
-    ("oos_drop_count", "loss"),
-    ("packet_seq_err", "loss"),
-    ("rcvd_seq_err", "loss"),
-    ("seq_err_naks_rcvd", "loss"),
-    ("implied_nak_seq_err", "loss"),
-    ("duplicate_request", "loss"),
-    ("to_retransmits", "loss"),
-    ("local_ack_timeout_err", "timeout"),
-    ("req_transport_retries_exceeded", "timeout"),
-    ("retry_exceeded_err", "timeout"),
-    ("max_retry_exceeded", "timeout"),
-    ("req_remote_access_errors", "access"),
-    ("resp_remote_access_errors", "access"),
-    ("remote_access_err", "access"),
-    ("res_rx_invalid_rkey", "access"),
-    ("res_rx_range_err", "access"),
-    ("res_rx_no_perm", "access"),
-    ("req_remote_invalid_request", "request"),
-    ("resp_local_length_error", "request"),
-    ("rx_icrc_encapsulated", "icrc"),
-    ("rp_cnp_ignored", "cnp"),
-    ("reg_mr_err", "registration"),
-    ("symbol_error", "link"),
-    ("link_error_recovery", "link"),
-    ("link_downed", "link"),
-    ("port_rcv_errors", "link"),
-    ("local_link_integrity_errors", "link"),
-    ("excessive_buffer_overrun_errors", "link"),
-    ("port_xmit_discards", "discards"),
-    ("port_rcv_remote_physical_errors", "link"),
-    ("VL15_dropped", "discards"),
-];
+/// How long is waited between two looks.
+const BETWEEN: Duration = Duration::from_millis(200);
+
+/// What of a port, a device or an interface was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// As in `mlx5_0/1` or `eth2`.
+    subject: String,
+    /// Where it was read.
+    from: Vec<String>,
+    /// The counters, by name.
+    counters: Vec<(String, u64)>,
+    /// How many hold no number.
+    unread: u64,
+}
+
+/// How a counter went on between two looks; nothing if there was one look only.
+type Grown = Option<bool>;
 
 /// The check, of each port.
 pub fn check(at: &Context) -> Vec<Finding> {
@@ -57,123 +38,164 @@ pub fn check(at: &Context) -> Vec<Finding> {
     if devices.is_empty() {
         return vec![Finding::new(Code::Counters, Status::NotApplicable, "no-device")];
     }
-    let mut findings = Vec::new();
-    for device in devices {
-        if at.files.live() && at.is_hardware(&device) {
-            findings.extend(interfaces(at, &device));
-        }
-        let base = format!("{DEVICES}/{device}");
-        let mut places = vec![(device.clone(), vec![format!("{base}/hw_counters")])];
-        places.extend(at.ports(&device).into_iter().map(|port| {
-            let folder = |name| format!("{base}/ports/{port}/{name}");
-            (format!("{device}/{port}"), vec![folder("counters"), folder("hw_counters")])
-        }));
-        let counted = findings.len();
-        for (subject, folders) in places {
-            findings.extend(of_place(at, &subject, &folders));
-        }
-        if findings.len() == counted {
-            findings.push(
-                Finding::new(Code::Counters, Status::NotReadable, "none")
-                    .word("device", &device)
-                    .of(device)
-                    .file(&format!("{base}/ports/*/hw_counters")),
-            );
-        }
+    let (first, mut findings) = look(at, &devices);
+    let trouble = first.iter().any(|place| place.counters.iter().any(is_trouble));
+    // Only a machine that runs counts on, and waiting is worth it only for what counts.
+    let second = (at.files.live() && trouble).then(|| {
+        thread::sleep(BETWEEN);
+        look(at, &devices).0
+    });
+    for place in &first {
+        let before = second.as_ref().map(|all| all.iter().find(|p| p.subject == place.subject));
+        findings.extend(of_place(place, before));
     }
     findings
 }
 
-/// What the interfaces of a device count of pauses and discards, which only the program ethtool tells.
-fn interfaces(at: &Context, device: &str) -> Vec<Finding> {
-    let all = at.ports(device).into_iter().flat_map(|port| ports::nets(at, device, &port));
-    let told = all.filter_map(|net| Some((ethtool(&net)?, net)));
-    told.flat_map(|(text, net)| of_interface(&text, &net)).collect()
-}
-
-fn ethtool(net: &str) -> Option<String> {
-    let mut command = Command::new("ethtool");
-    command.args(["-S", net]).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The findings in what `ethtool -S` printed.
-fn of_interface(text: &str, net: &str) -> Vec<Finding> {
-    let of = |line: &str| {
-        let (name, value) = line.trim().split_once(':')?;
-        let value = value.trim().parse::<u64>().ok().filter(|value| *value > 0)?;
-        let says = interface_trouble(name)?;
-        Some(
-            Finding::new(Code::Counters, Status::Warn, says)
-                .of(format!("{net} {name}"))
-                .word("counter", name)
-                .measure("value", value)
-                .by("ethtool -S")
-                .mend("counters"),
-        )
-    };
-    text.lines().filter_map(of).collect()
-}
-
-/// What a counter of an interface says, if it ought to be 0. A pause is none; one without end is.
-fn interface_trouble(name: &str) -> Option<&'static str> {
-    let storms = [
-        "tx_pause_storm_warning_events",
-        "tx_pause_storm_error_events",
-        "continuous_roce_pause_events",
-    ];
-    let by_priority = name.strip_prefix("rx_prio").and_then(|rest| rest.split_once('_'));
-    let discards = ["discards", "buf_discard", "cong_discard"];
-    if storms.contains(&name) {
-        Some("pause")
-    } else if name == "rx_discards_phy" || by_priority.is_some_and(|(_, of)| discards.contains(&of))
-    {
-        Some("discards")
-    } else {
-        None
+/// Reads all counters; and says where there are none.
+fn look(at: &Context, devices: &[String]) -> (Vec<Place>, Vec<Finding>) {
+    let (mut places, mut findings) = (Vec::new(), Vec::new());
+    for device in devices {
+        let base = format!("{DEVICES}/{device}");
+        let mut own = vec![place(at, device.clone(), vec![format!("{base}/hw_counters")])];
+        own.extend(at.ports(device).into_iter().map(|port| {
+            let folder = |name| format!("{base}/ports/{port}/{name}");
+            place(at, format!("{device}/{port}"), vec![folder("counters"), folder("hw_counters")])
+        }));
+        own.retain(|place| !place.counters.is_empty() || place.unread > 0);
+        if own.is_empty() {
+            findings.push(
+                Finding::new(Code::Counters, Status::NotReadable, "none")
+                    .word("device", device)
+                    .of(device.clone())
+                    .file(&format!("{base}/ports/*/hw_counters")),
+            );
+        }
+        places.extend(own);
+        if !at.is_hardware(device) {
+            continue;
+        }
+        let nets = at.ports(device).into_iter().flat_map(|port| ports::nets(at, device, &port));
+        for net in nets.collect::<BTreeSet<_>>() {
+            match interface(at, &net) {
+                Ok(place) => places.push(place),
+                Err(finding) => findings.push(*finding),
+            }
+        }
     }
+    (places, findings)
 }
 
-/// A finding for each counter that shows trouble; one that all is quiet if none does; nothing if
-/// there are no counters.
-fn of_place(at: &Context, subject: &str, folders: &[String]) -> Vec<Finding> {
-    let (mut findings, mut read, mut unread) = (Vec::new(), 0u64, 0u64);
-    for folder in folders {
+fn place(at: &Context, subject: String, folders: Vec<String>) -> Place {
+    let mut place = Place { subject, ..Place::default() };
+    for folder in &folders {
         for name in at.files.names(folder).unwrap_or_default() {
             // A setting among the counters.
             if name == "lifespan" {
                 continue;
             }
-            let path = format!("{folder}/{name}");
             // Drivers have "N/A (no PMA)" there, and worse.
-            let Ok(value) = at.files.number(&path) else {
-                unread += 1;
-                continue;
-            };
-            read += 1;
-            let known = TROUBLE.iter().find(|(counter, _)| *counter == name);
-            if let Some((_, says)) = known.filter(|_| value > 0) {
-                findings.push(
-                    Finding::new(Code::Counters, Status::Warn, says)
-                        .of(format!("{subject} {name}"))
-                        .word("counter", &name)
-                        .word("port", subject)
-                        .measure("value", value)
-                        .file(&path)
-                        .mend("counters"),
-                );
+            match at.files.number(&format!("{folder}/{name}")) {
+                Ok(value) => place.counters.push((name, value)),
+                Err(_) => place.unread += 1,
             }
         }
     }
-    if findings.is_empty() && read + unread > 0 {
+    place.from = folders.iter().map(|folder| crate::files::shown(folder)).collect();
+    place
+}
+
+/// What the driver of an interface counts of pauses and discards, which is asked of the kernel.
+fn interface(at: &Context, net: &str) -> Result<Place, Box<Finding>> {
+    let subject = net.to_owned();
+    if !at.files.live() {
+        return Err(Box::new(Finding::untried(Code::Counters).of(subject)));
+    }
+    let call = "ioctl SIOCETHTOOL";
+    let all = ethtool::statistics(net).map_err(|error| {
+        let finding = Finding::new(Code::Counters, Status::NotReadable, "unread-error");
+        Box::new(
+            finding
+                .of(net)
+                .word("file", call)
+                .word("what", errno::shown(&error.errno.into()))
+                .by(call),
+        )
+    })?;
+    let known = all.into_iter().filter(|one| known::of_interface(&one.name).is_some());
+    let counters = known.map(|one| (one.name, one.value)).collect();
+    Ok(Place { subject, from: vec![call.to_owned()], counters, unread: 0 })
+}
+
+fn meaning(name: &str) -> Meaning {
+    known::of_interface(name).unwrap_or_else(|| known::of_port(name))
+}
+
+/// Whether a counter ought to be 0 and is not.
+fn is_trouble((name, value): &(String, u64)) -> bool {
+    *value > 0 && matches!(meaning(name).rule, Rule::Bad | Rule::Warn)
+}
+
+/// What a counter says that ought to be 0.
+fn says(name: &str) -> &'static str {
+    let has = |part: &str| name.contains(part);
+    match meaning(name).class {
+        Class::Access => "access",
+        Class::Completion => "request",
+        Class::Retry if has("exceeded") || has("timeout") || has("RTO") => "timeout",
+        Class::Retry | Class::Sequence => "loss",
+        Class::Rnr => "receive",
+        Class::Cnp | Class::Ecn => "cnp",
+        Class::Discard => "discards",
+        Class::Damage if has("icrc") => "icrc",
+        Class::Damage => "link",
+        Class::Pause => "pause",
+        Class::Paging | Class::Other => "registration",
+    }
+}
+
+/// A finding for each counter that shows trouble; one that all is quiet if none does. `again`: the second
+/// look, if there was one.
+fn of_place(place: &Place, again: Option<Option<&Place>>) -> Vec<Finding> {
+    let grown = |name: &str, value: u64| -> Grown {
+        let later = again?.and_then(|place| place.counters.iter().find(|(n, _)| n == name));
+        Some(later.is_some_and(|(_, now)| matches!(step(value, *now), Step::Up(1..))))
+    };
+    let of = |name: &str, value: u64, says: &'static str, grown: Grown| {
+        let (status, when) = match grown {
+            None => (Status::Warn, "count-once"),
+            Some(true) => (Status::Warn, "count-grows"),
+            Some(false) => (Status::Ok, "count-stands"),
+        };
+        let finding = Finding::new(Code::Counters, status, says)
+            .of(format!("{} {name}", place.subject))
+            .word("counter", name)
+            .word("port", &place.subject)
+            .word("ms", BETWEEN.as_millis())
+            .term("when", when)
+            .measure("value", value);
+        place.from.iter().fold(finding, |finding, from| finding.by(from)).mend("counters")
+    };
+    let mut findings: Vec<Finding> = place
+        .counters
+        .iter()
+        .filter(|counter| is_trouble(counter))
+        .map(|(name, value)| of(name, *value, says(name), grown(name, *value)))
+        .collect();
+    let find = |wanted: &str| place.counters.iter().find(|(name, _)| name == wanted);
+    if let Some(((name, marked), (_, 0))) = known::answered(find).filter(|(marked, _)| marked.1 > 0)
+    {
+        findings.push(of(name, *marked, "unanswered", None));
+    }
+    if findings.is_empty() {
+        let read = place.counters.len();
         let (status, says) =
             if read == 0 { (Status::NotReadable, "no-numbers") } else { (Status::Ok, "quiet") };
         let finding = Finding::new(Code::Counters, status, says)
-            .of(subject)
+            .of(&*place.subject)
             .measure("read", read)
-            .measure("unread", unread);
-        findings.push(folders.iter().fold(finding, |finding, folder| finding.file(folder)));
+            .measure("unread", place.unread);
+        findings.push(place.from.iter().fold(finding, |finding, from| finding.by(from)));
     }
     findings
 }
@@ -182,18 +204,71 @@ fn of_place(at: &Context, subject: &str, folders: &[String]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
+    fn place(counters: &[(&str, u64)]) -> Place {
+        let counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        Place { subject: "x/1".to_owned(), from: vec!["/f".to_owned()], counters, unread: 0 }
+    }
+
+    fn told(
+        before: &[(&str, u64)],
+        again: Option<&[(&str, u64)]>,
+    ) -> Vec<(String, &'static str, Status)> {
+        let again = again.map(place);
+        let found = of_place(&place(before), again.as_ref().map(Some));
+        found.into_iter().map(|f| (f.subject, f.says, f.status)).collect()
+    }
+
     #[test]
     fn storms_and_discards_of_interfaces_are_trouble_and_pauses_are_not() {
-        let text = "NIC statistics:\n     rx_prio3_pause: 900\n     rx_prio3_buf_discard: 7\n     \
-                    rx_discards_phy: 0\n     tx_pause_storm_error_events: 2\n     odd\n     a: b\n";
-        let found = of_interface(text, "eth2");
-        let told: Vec<_> = found.iter().map(|f| (f.subject.as_str(), f.says)).collect();
+        let all = [
+            ("rx_prio3_pause", 900),
+            ("rx_prio3_buf_discard", 7),
+            ("rx_discards_phy", 0),
+            ("tx_pause_storm_error_events", 2),
+            ("continuous_roce_pause_events", 1),
+        ];
+        let of = |name: &str, says| (format!("x/1 {name}"), says, Status::Warn);
         assert_eq!(
-            told,
+            told(&all, None),
             [
-                ("eth2 rx_prio3_buf_discard", "discards"),
-                ("eth2 tx_pause_storm_error_events", "pause")
+                of("rx_prio3_buf_discard", "discards"),
+                of("tx_pause_storm_error_events", "pause"),
+                of("continuous_roce_pause_events", "pause"),
             ]
         );
+    }
+
+    #[test]
+    fn what_does_not_grow_between_two_looks_is_a_note() {
+        let before = [("link_downed", 1), ("duplicate_request", 5)];
+        let after = told(&before, Some(&[("link_downed", 1), ("duplicate_request", 6)]));
+        let states: Vec<_> = after.iter().map(|(_, _, status)| *status).collect();
+        assert_eq!(states, [Status::Ok, Status::Warn]);
+    }
+
+    #[test]
+    fn the_counters_of_each_driver_are_known() {
+        for (name, says) in [
+            ("RetransSegs", "loss"),
+            ("RTO", "timeout"),
+            ("Nak Sequence Error", "loss"),
+            ("cnpIgnored", "cnp"),
+            ("rx_drops", "discards"),
+            ("req_cqe_error", "request"),
+            ("roce_adp_retrans", "loss"),
+            ("rx_icrc_encapsulated", "icrc"),
+            ("reg_mr_err", "registration"),
+            ("req_transport_retries_exceeded", "timeout"),
+        ] {
+            assert_eq!(told(&[(name, 1)], None)[0].1, says, "{name}");
+        }
+        assert_eq!(told(&[("rx_write_requests", 9)], None)[0].1, "quiet");
+    }
+
+    #[test]
+    fn marks_that_no_notification_answers_are_trouble() {
+        let of = |sent| told(&[("np_ecn_marked_roce_packets", 900), ("np_cnp_sent", sent)], None);
+        assert_eq!(of(0)[0].1, "unanswered");
+        assert_eq!(of(9)[0].1, "quiet");
     }
 }

@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
+use crate::explain::errno;
 use std::io::ErrorKind;
 
 /// The checks; `library`: why libibverbs can not be used, if it was tried and can not.
@@ -84,13 +85,13 @@ fn file(at: &Context, device: &str) -> Finding {
             .file(&path)
             .mend("device-file")
     };
-    if !at.files.live() {
+    if !at.probes {
         return finding(Status::NotApplicable, "untried");
     }
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(at.files.path(&path));
     match opened {
         Ok(_) => finding(Status::Ok, "opens"),
         Err(error) if error.kind() == ErrorKind::NotFound => finding(Status::Fail, "not-there"),
-        Err(error) => finding(Status::Fail, "refused").word("why", error),
+        Err(error) => finding(Status::Fail, "refused").word("why", errno::shown(&error)),
     }
 }

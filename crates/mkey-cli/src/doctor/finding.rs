@@ -1,7 +1,7 @@
 //! What a check found, without words: they are put to it in a language later.
 
 use super::code::Code;
-use super::files::{Unread, Why, shown};
+use crate::files::{Unread, Why, shown};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,8 @@ pub struct Finding {
     pub subject: String,
     /// The words for the sentence's gaps.
     pub words: BTreeMap<&'static str, String>,
+    /// Words that differ by language: gaps, each with the name of a common text.
+    pub terms: BTreeMap<&'static str, &'static str>,
     /// How the host is set up: alike on hosts that are alike.
     pub values: BTreeMap<String, String>,
     /// What is so at the moment.
@@ -53,6 +55,7 @@ impl Finding {
             says,
             subject: String::new(),
             words: BTreeMap::new(),
+            terms: BTreeMap::new(),
             values: BTreeMap::new(),
             measured: BTreeMap::new(),
             read: Vec::new(),
@@ -67,6 +70,9 @@ impl Finding {
             Why::Denied => ("unread-denied", String::new()),
             Why::Error(error) => ("unread-error", error.clone()),
             Why::Garbage(text) => ("unread-garbage", text.clone()),
+            Why::NoFile => ("unread-no-file", String::new()),
+            Why::Outside => ("unread-outside", String::new()),
+            Why::NoLine(name) => ("unread-line", name.clone()),
         };
         let mut finding = Self::new(code, Status::NotReadable, says);
         finding.read.push(unread.path.clone());
@@ -87,6 +93,12 @@ impl Finding {
     /// Fills a gap of the sentence.
     pub fn word(mut self, gap: &'static str, word: impl ToString) -> Self {
         self.words.insert(gap, word.to_string());
+        self
+    }
+
+    /// Fills a gap of the sentence with a common text.
+    pub fn term(mut self, gap: &'static str, text: &'static str) -> Self {
+        self.terms.insert(gap, text);
         self
     }
 

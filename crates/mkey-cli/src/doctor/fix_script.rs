@@ -10,7 +10,7 @@ pub fn script(report: &Report, words: &Words) -> String {
     let lang = report.lang;
     let head = words.fill("script-head", lang, &[("host", report.host.clone())]);
     let mut out = format!("#!/bin/sh\n# {}\nset -eu\n", printable(&head));
-    let mut told = BTreeSet::new();
+    let (mut told, mut last) = (BTreeSet::new(), Vec::<&String>::new());
     let mut nothing = true;
     for check in &report.checks {
         if !matches!(check.status, Status::Fail | Status::Warn) || check.mend.is_empty() {
@@ -26,6 +26,11 @@ pub fn script(report: &Report, words: &Words) -> String {
                 let again = if told.insert(line.clone()) { "" } else { "# (above) " };
                 out.push_str(&format!("{again}{}\n", printable(line)));
             }
+            for line in &mend.then {
+                if !last.contains(&line) {
+                    last.push(line);
+                }
+            }
             if !mend.edit.is_empty() {
                 comment(&mut out, "", &words.common("script-edit", lang));
                 for line in &mend.edit {
@@ -33,6 +38,13 @@ pub fn script(report: &Report, words: &Words) -> String {
                 }
             }
         }
+    }
+    // What restarts something comes after all that it is to read, and once.
+    if !last.is_empty() {
+        comment(&mut out, "\n", &words.common("script-then", lang));
+    }
+    for line in last {
+        out.push_str(&format!("{}\n", printable(line)));
     }
     if nothing {
         comment(&mut out, "", &words.common("script-none", lang));

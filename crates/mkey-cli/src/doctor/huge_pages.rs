@@ -2,21 +2,22 @@
 
 use super::code::Code;
 use super::context::{Context, DEVICES};
-use super::files::garbage;
 use super::finding::{Finding, Status};
+use super::pools::{self, POOLS};
+use super::{cgroups, pools::of_kubernetes};
 use crate::bench::sizes::parse_bytes;
 use crate::bench::units::size;
-use mkey_os::hugepages::{self, Pool};
+use crate::explain::errno;
+use crate::files::garbage;
+use crate::process::kib_of;
+use mkey_os::error::OsError;
+use mkey_os::hugepages::{NodePool, Pool};
 use mkey_os::ladder::{self, Pages, Reason, Request};
 use mkey_os::mapping::PageKind;
 
-/// The folder of the pools.
-const POOLS: &str = "sys/kernel/mm/hugepages";
-
 /// The checks.
 pub fn check(at: &Context) -> Vec<Finding> {
-    let root = at.files.root();
-    let sizes = hugepages::sizes_below(root);
+    let sizes = pools::sizes(at);
     if sizes.is_empty() {
         let none = match at.files.names(POOLS) {
             Err(unread) if !at.files.exists("sys/kernel/mm") => {
@@ -27,8 +28,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
         return vec![none];
     }
     let smallest = sizes.iter().copied().min().unwrap_or_default();
-    let pools: Vec<_> =
-        sizes.iter().map(|size| (*size, hugepages::pool_below(root, *size))).collect();
+    let pools: Vec<_> = sizes.iter().map(|size| (*size, pools::pool(at, *size))).collect();
     let any = pools.iter().any(|(_, pool)| pool.as_ref().is_some_and(has_pages));
     let mut findings = Vec::new();
     for (page, pool) in &pools {
@@ -41,7 +41,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
         findings.push(set_aside(pool, !any && *page == smallest));
         findings.extend(nodes(at, pool));
         if at.probes {
-            findings.extend(obtain(pool));
+            findings.extend(obtain(at, pool));
         }
     }
     if !at.probes {
@@ -81,13 +81,20 @@ fn asked(line: &str, default: usize) -> Vec<(usize, u64)> {
     all
 }
 
+/// The bytes of the pages that the boot line is about where it names no size.
+fn default_size(at: &Context) -> usize {
+    let told = at.files.text("proc/meminfo").ok();
+    let told = told.and_then(|text| kib_of(&text, "Hugepagesize"));
+    told.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(2 << 20)
+}
+
 fn boot(at: &Context, pools: &[(usize, Option<Pool>)]) -> Vec<Finding> {
     let path = "proc/cmdline";
     let line = match at.files.line(path) {
         Ok(line) => line,
         Err(unread) => return vec![Finding::unread(Code::HugePagesBoot, &unread)],
     };
-    let asked = asked(&line, 2 << 20);
+    let asked = asked(&line, default_size(at));
     if asked.is_empty() {
         return vec![
             Finding::new(Code::HugePagesBoot, Status::NotApplicable, "not-asked").file(path),
@@ -102,6 +109,7 @@ fn boot(at: &Context, pools: &[(usize, Option<Pool>)]) -> Vec<Finding> {
             .of(size(page as u64))
             .value("asked", pages)
             .value("total", total)
+            .word("kib", page / 1024)
             .file(path)
             .mend("huge-pages-boot")
     };
@@ -137,6 +145,8 @@ fn set_aside(pool: &Pool, matters: bool) -> Finding {
         .measure("free_by_node", nodes.collect::<Vec<_>>().join(" "))
         .word("kib", pool.page_size / 1024)
         .word("more", pool.total.saturating_add(default_more(pool.page_size)))
+        .word("resource", of_kubernetes(pool.page_size))
+        .word("amount", of_kubernetes(pool.page_size.max(1 << 30)))
         .file(&file(pool.page_size, "*"))
         .file(&format!(
             "sys/devices/system/node/node*/hugepages/hugepages-{}kB/*",
@@ -158,14 +168,14 @@ fn nodes(at: &Context, pool: &Pool) -> Vec<Finding> {
     let near = |device: String| {
         let path = format!("{DEVICES}/{device}/device/numa_node");
         let node = u32::try_from(at.files.number(&path).ok()?).ok()?;
-        let free = pool.nodes.iter().find(|known| known.node == node)?.free;
+        let NodePool { free, total, .. } = *pool.nodes.iter().find(|known| known.node == node)?;
         let (status, says) =
             if free == 0 { (Status::Warn, "none-near") } else { (Status::Ok, "near") };
         let finding = Finding::new(Code::HugePagesNode, status, says)
             .of(format!("{device} {}", size(pool.page_size as u64)))
             .word("device", &device)
             .word("kib", pool.page_size / 1024)
-            .word("more", default_more(pool.page_size))
+            .word("more", total.saturating_add(default_more(pool.page_size)))
             .value("node", node)
             .measure("free", free)
             .file(&path);
@@ -175,7 +185,7 @@ fn nodes(at: &Context, pool: &Pool) -> Vec<Finding> {
 }
 
 /// Obtains one page, and gives it back.
-fn obtain(pool: &Pool) -> Option<Finding> {
+fn obtain(at: &Context, pool: &Pool) -> Option<Finding> {
     let kinds = [PageKind::Huge2M, PageKind::Huge1G];
     let kind = kinds.into_iter().find(|kind| kind.size() == pool.page_size)?;
     let subject = size(pool.page_size as u64);
@@ -185,30 +195,69 @@ fn obtain(pool: &Pool) -> Option<Finding> {
         );
     }
     let request = Request { len: kind.size(), pages: Pages::Exactly(kind), numa_node: None };
-    let finding = match ladder::obtain_prefaulted(&request, 1, |_, _| ()) {
-        Ok(_) => Finding::new(Code::HugePageProbe, Status::Ok, "obtained"),
-        Err(error) => {
-            let refused = error.refused.into_iter().next();
-            let why = refused.as_ref().map(|r| r.reason.to_string()).unwrap_or_default();
-            match refused.map(|refused| refused.reason) {
-                // Promised and then not given: a control group, or memory that failed.
-                Some(Reason::Prefault(_)) => {
-                    Finding::new(Code::HugePageProbe, Status::Fail, "not-given")
-                        .mend("huge-pages-cgroup")
-                }
-                _ => Finding::new(Code::HugePageProbe, Status::Warn, "refused").mend("huge-pages"),
+    let refused = match ladder::obtain_prefaulted(&request, 1, |_, _| ()) {
+        Ok(_) => None,
+        Err(error) => Some(error.refused.into_iter().next().map(|refused| refused.reason)),
+    };
+    let groups = at.files.text(&at.of_process("cgroup")).unwrap_or_default();
+    let limits = cgroups::of_pages(at, &groups, pool.page_size).unwrap_or_default();
+    Some(judge(pool, refused.as_ref().map(Option::as_ref), limits))
+}
+
+/// Why no page was obtained, in words of each language.
+fn told(finding: Finding, why: Option<&Reason>) -> Finding {
+    let refused =
+        |error: &OsError| format!("{}: {}", error.call, errno::shown(&error.errno.into()));
+    match why {
+        None => finding.word("why", "-"),
+        Some(Reason::NoSuchSize) => finding.term("why", "why-no-size"),
+        Some(Reason::Pool { needed, available, total, errno, .. }) => finding
+            .word("needed", needed)
+            .word("left", available)
+            .word("total", total)
+            .word("errno", errno::shown(&(*errno).into()))
+            .term("why", "why-pool"),
+        Some(Reason::Prefault(error)) => finding.word("why", refused(&error.source)),
+        Some(Reason::Os(error)) => finding.word("why", refused(error)),
+        Some(other) => finding.word("why", other),
+    }
+}
+
+/// Judges how obtaining a page went; `refused`: it was not, and why; `limits`: those of control groups
+/// on pages touched and on pages promised.
+fn judge(
+    pool: &Pool,
+    refused: Option<Option<&Reason>>,
+    limits: [Option<cgroups::Room>; 2],
+) -> Finding {
+    let full = |room: &cgroups::Room| room.left() < pool.page_size as u64;
+    let [touched, promised] = limits.map(|room| room.filter(full));
+    let finding = match refused {
+        None => Finding::new(Code::HugePageProbe, Status::Ok, "obtained"),
+        // Promised and then not given: a control group, or memory that failed.
+        Some(Some(Reason::Prefault(_))) => {
+            let finding = Finding::new(Code::HugePageProbe, Status::Fail, "not-given");
+            match touched {
+                Some(room) => room.told(finding).mend("huge-pages-cgroup"),
+                None => finding.mend("huge-pages-log"),
             }
-            .word("why", why)
+        }
+        Some(_) => {
+            let finding = Finding::new(Code::HugePageProbe, Status::Warn, "refused");
+            match promised {
+                Some(room) => room.told(finding).mend("huge-pages-cgroup"),
+                None => finding.mend("huge-pages"),
+            }
         }
     };
-    Some(
-        finding
-            .of(subject)
-            .word("kib", pool.page_size / 1024)
-            .word("more", pool.total.saturating_add(default_more(pool.page_size)))
-            .by("mmap(MAP_HUGETLB)")
-            .by("madvise(MADV_POPULATE_WRITE)"),
-    )
+    told(finding, refused.flatten())
+        .of(size(pool.page_size as u64))
+        .word("kib", pool.page_size / 1024)
+        .word("more", pool.total.saturating_add(default_more(pool.page_size)))
+        .word("resource", of_kubernetes(pool.page_size))
+        .word("amount", of_kubernetes(pool.page_size.max(1 << 30)))
+        .by("mmap(MAP_HUGETLB)")
+        .by("madvise(MADV_POPULATE_WRITE)")
 }
 
 #[cfg(test)]
@@ -224,5 +273,74 @@ mod tests {
         assert_eq!(asked("hugepagesz=x hugepages=many hugepages=", 2 << 20), [(2 << 20, 0)]);
         let huge = "hugepages=0:18446744073709551615,1:18446744073709551615";
         assert_eq!(asked(huge, 2 << 20), [(2 << 20, u64::MAX)]);
+    }
+
+    #[test]
+    fn what_the_probe_finds_is_told_and_mended_without_a_gap() {
+        use crate::doctor::launcher::Launcher;
+        use crate::doctor::texts::{Words, gap};
+        use crate::lang::Lang;
+        use mkey_os::error::Errno;
+        use mkey_os::prefault::PrefaultError;
+        let pool = |page_size| Pool {
+            page_size,
+            total: 8,
+            free: 8,
+            reserved: 0,
+            surplus: 0,
+            overcommit: 0,
+            nodes: Vec::new(),
+        };
+        let room = |file: &str, unlimited| {
+            Some(cgroups::Room { limit: 0, used: 0, file: file.to_owned(), unlimited })
+        };
+        let v1 = "sys/fs/cgroup/hugetlb/a/hugetlb.1GB.limit_in_bytes";
+        let v2 = "sys/fs/cgroup/a/hugetlb.2MB.rsvd.max";
+        let prefault = Reason::Prefault(PrefaultError {
+            addr: 0,
+            len: 1,
+            source: OsError { call: "madvise", errno: Errno::FAULT },
+        });
+        let words = Words::load().unwrap();
+        let mut all = Vec::new();
+        for limits in [[None, None], [room(v1, "-1"), None], [None, room(v2, "max")]] {
+            for refused in
+                [None, Some(None), Some(Some(&prefault)), Some(Some(&Reason::NoSuchSize))]
+            {
+                for page in [2 << 20, 1 << 30] {
+                    all.push(judge(&pool(page), refused, limits.clone()));
+                }
+            }
+        }
+        let systemd = Launcher::Systemd { unit: "a.service".to_owned() };
+        let user = Launcher::SystemdUser { unit: "a.scope".to_owned() };
+        for launcher in [
+            Launcher::Shell,
+            systemd,
+            user,
+            Launcher::Docker,
+            Launcher::Kubernetes,
+            Launcher::Slurm,
+        ] {
+            for finding in &all {
+                for lang in [Lang::En, Lang::Zh] {
+                    let check = words.check(finding, &launcher, lang);
+                    assert_eq!(gap(&check), None, "{check:#?}");
+                    assert_eq!(check.mend.is_empty(), check.status == Status::Ok, "{check:#?}");
+                }
+            }
+        }
+        let mend = |finding: Finding, launcher: &Launcher| {
+            format!("{:?}", words.check(&finding, launcher, Lang::En).mend)
+        };
+        let big = || judge(&pool(1 << 30), Some(Some(&prefault)), [room(v1, "-1"), None]);
+        assert!(mend(big(), &Launcher::Shell).contains(&format!("echo -1 | sudo tee /{v1}")));
+        assert!(mend(big(), &Launcher::Kubernetes).contains("hugepages-1Gi: 1Gi"));
+        let small = judge(&pool(2 << 20), Some(None), [None, room(v2, "max")]);
+        assert!(mend(small, &Launcher::Shell).contains(&format!("echo max | sudo tee /{v2}")));
+        // A limit that leaves room is not the cause.
+        let free = room(v1, "-1").map(|room| cgroups::Room { limit: 1 << 40, ..room });
+        let other = judge(&pool(1 << 30), Some(Some(&prefault)), [free, None]);
+        assert!(mend(other, &Launcher::Shell).contains("dmesg"));
     }
 }

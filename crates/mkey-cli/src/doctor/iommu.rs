@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
+use crate::files::{Unread, Why};
 use std::collections::BTreeSet;
 
 /// The check: of each device; of the host where there is none.
@@ -52,7 +53,12 @@ fn of_device(at: &Context, device: String) -> Finding {
 
 fn host(at: &Context) -> Finding {
     let folder = "sys/kernel/iommu_groups";
-    let groups = at.files.names(folder).unwrap_or_default();
+    let groups = match at.files.names(folder) {
+        Ok(groups) => groups,
+        // A kernel that shows itself and no groups has none.
+        Err(Unread { why: Why::Missing, .. }) if at.files.exists("sys/kernel") => Vec::new(),
+        Err(unread) => return Finding::unread(Code::Iommu, &unread),
+    };
     let kinds = groups.iter().filter_map(|g| at.files.line(&format!("{folder}/{g}/type")).ok());
     let kinds: BTreeSet<String> = kinds.collect();
     let (says, kind) = if groups.is_empty() {

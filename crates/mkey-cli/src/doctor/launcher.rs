@@ -1,6 +1,6 @@
 //! How a process was started, by its files: it decides where its limits come from.
 
-use super::files::Files;
+use crate::files::Files;
 use crate::process::variable;
 use serde::Serialize;
 
@@ -13,6 +13,11 @@ pub enum Launcher {
     /// systemd, as this unit.
     Systemd {
         /// Its name, as in `target.service`.
+        unit: String,
+    },
+    /// The systemd of a user who logged in: what it starts has the limits of `user@.service`.
+    SystemdUser {
+        /// Its name, as in `train.service` or `vte-spawn.scope`.
         unit: String,
     },
     /// Docker, Podman, or a container like theirs.
@@ -29,9 +34,24 @@ impl Launcher {
         match self {
             Self::Shell => "shell",
             Self::Systemd { .. } => "systemd",
+            Self::SystemdUser { .. } => "systemd-user",
             Self::Docker => "docker",
             Self::Kubernetes => "kubernetes",
             Self::Slurm => "slurm",
+        }
+    }
+
+    /// Whether it is a container, whose `/sys` and settings are the host's.
+    pub fn is_container(&self) -> bool {
+        matches!(self, Self::Docker | Self::Kubernetes)
+    }
+
+    /// Whether a shell starts the program, in which limits can be raised before.
+    pub fn has_shell(&self) -> bool {
+        match self {
+            Self::Shell | Self::Slurm => true,
+            Self::SystemdUser { unit } => unit.ends_with(".scope"),
+            Self::Systemd { .. } | Self::Docker | Self::Kubernetes => false,
         }
     }
 
@@ -62,13 +82,16 @@ impl Launcher {
         if within("slurm") || within("job_") || says("SLURM_JOB_ID") {
             return Self::Slurm;
         }
-        // The unit is the innermost one; user@1000.service is where sessions live.
+        // The unit is the innermost one. Below user@1000.service it is one of the user's systemd.
         let units = parts.iter().filter_map(|path| {
-            let unit =
-                path.split('/').rev().find(|part| is_unit(part) || part.ends_with(".scope"))?;
-            (is_unit(unit) && !unit.starts_with("user@")).then(|| (*unit).to_owned())
+            let units = path.split('/').filter(|part| is_unit(part) || part.ends_with(".scope"));
+            let unit = units.clone().next_back()?.to_owned();
+            if units.clone().any(|part| part.starts_with("user@") && is_unit(part)) {
+                return Some(Self::SystemdUser { unit });
+            }
+            is_unit(&unit).then_some(Self::Systemd { unit })
         });
-        units.into_iter().next().map_or(Self::Shell, |unit| Self::Systemd { unit })
+        units.into_iter().next().unwrap_or(Self::Shell)
     }
 }
 
@@ -83,25 +106,26 @@ mod tests {
     #[test]
     fn each_way_to_be_started_is_told() {
         let unit = |unit: &str| Launcher::Systemd { unit: unit.to_owned() };
+        let of_user = |unit: &str| Launcher::SystemdUser { unit: unit.to_owned() };
         for (groups, environment, marked, launcher) in [
             ("0::/user.slice/user-0.slice/session-3.scope\n", "", false, Launcher::Shell),
             (
                 "0::/user.slice/user-1000.slice/user@1000.service/app.slice/vte.scope\n",
                 "",
                 false,
-                Launcher::Shell,
+                of_user("vte.scope"),
             ),
             (
                 "0::/user.slice/user-1000.slice/user@1000.service/init.scope\n",
                 "",
                 false,
-                Launcher::Shell,
+                of_user("init.scope"),
             ),
             (
                 "0::/user.slice/user-1000.slice/user@1000.service/app.slice/t.service\n",
                 "",
                 false,
-                unit("t.service"),
+                of_user("t.service"),
             ),
             ("0::/system.slice/target.service\n", "", false, unit("target.service")),
             ("0::/system.slice/target.service/worker\n", "", false, unit("target.service")),

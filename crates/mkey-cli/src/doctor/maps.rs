@@ -2,9 +2,9 @@
 
 use super::code::Code;
 use super::context::Context;
-use super::files::Files;
 use super::finding::{Finding, Status};
-use crate::process::variable;
+use crate::files::Files;
+use crate::process::{ForkSafe, fork_safe};
 use mkey_os::{kernel, rdma_netlink};
 
 /// The checks.
@@ -20,7 +20,7 @@ struct Fork {
     /// How that is known.
     by: &'static str,
     /// The variables that ask for it, and for a look at each page's size; `None`: not readable.
-    asked: Option<(bool, bool)>,
+    asked: Option<ForkSafe>,
 }
 
 impl Fork {
@@ -32,19 +32,12 @@ impl Fork {
             None => (by_version(&at.files), "/proc/sys/kernel/osrelease"),
         };
         let environment = at.files.text(&at.of_process("environ")).ok();
-        let asked = environment.map(|all| {
-            let says = |name| variable(&all, name).is_some();
-            (
-                says("RDMAV_FORK_SAFE") || says("IBV_FORK_SAFE"),
-                says("RDMAV_HUGEPAGES_SAFE") || says("IBV_HUGEPAGES_SAFE"),
-            )
-        });
-        Self { copies, by, asked }
+        Self { copies, by, asked: environment.map(|all| fork_safe(&all)) }
     }
 
     /// Whether registrations may split mappings.
     fn splits(&self) -> bool {
-        self.copies != Some(true) && self.asked.is_none_or(|(fork, _)| fork)
+        self.copies != Some(true) && self.asked.is_none_or(|says| says.asked)
     }
 }
 
@@ -82,20 +75,21 @@ fn count(at: &Context, fork: &Fork) -> Finding {
 
 fn protection(at: &Context, fork: &Fork) -> Finding {
     let (status, says) = match (fork.copies, fork.asked) {
-        (Some(true), Some((true, _))) => (Status::Ok, "asked-unneeded"),
+        (Some(true), Some(ForkSafe { asked: true, .. })) => (Status::Ok, "asked-unneeded"),
         (Some(true), _) => (Status::Ok, "unneeded"),
         (_, None) => (Status::NotReadable, "unknown"),
-        (_, Some((true, true))) => (Status::Warn, "slow"),
-        (_, Some((true, false))) => (Status::Warn, "active"),
-        (_, Some((false, _))) => (Status::Ok, "not-asked"),
+        // The look at page sizes is a part of protection, and nothing without it.
+        (_, Some(ForkSafe { asked: true, huge_pages: true })) => (Status::Warn, "slow"),
+        (_, Some(ForkSafe { asked: true, .. })) => (Status::Warn, "active"),
+        (_, Some(_)) => (Status::Ok, "not-asked"),
     };
     let shown = |value: Option<bool>| value.map_or("-".to_owned(), |value| value.to_string());
     Finding::new(Code::ForkProtection, status, says)
         .value("copy_on_fork", shown(fork.copies))
-        .value("asked_for", shown(fork.asked.map(|(fork, _)| fork)))
-        .value("huge_pages_safe", shown(fork.asked.map(|(_, huge)| huge)))
+        .value("asked_for", shown(fork.asked.map(|says| says.asked)))
+        .value("huge_pages_safe", shown(fork.asked.map(|says| says.huge_pages)))
         .word("file", format!("/{}", at.of_process("environ")))
         .file(&at.of_process("environ"))
         .by(fork.by)
-        .mend("fork-protection")
+        .mend(if says == "slow" { "fork-protection-slow" } else { "fork-protection" })
 }

@@ -34,7 +34,7 @@ fn of_device(at: &Context, device: &str) -> Vec<Finding> {
     let said = |name: &str| variable(&environment, name).map(str::to_owned);
     let none = |_: &[&str]| None;
     let dcb: &dyn Fn(&[&str]) -> Option<String> = if at.files.live() { &host::dcb } else { &none };
-    let host = host::read(at.files.root(), Some(device), dcb, &said);
+    let host = host::read(&at.files, Some(device), dcb, &said);
     vec![
         class(device, &host),
         trust(at, device, &host),
@@ -85,7 +85,11 @@ fn trust(at: &Context, device: &str, host: &Host) -> Finding {
             .mend("trust")
     };
     if host.map.is_empty() {
-        return finding(Status::NotReadable, "not-told");
+        return match host.unmapped.is_empty() {
+            false => finding(Status::Warn, "vlan").value("map", "-"),
+            true if at.files.live() => finding(Status::NotReadable, "not-told"),
+            true => finding(Status::NotReadable, "dcb-untried"),
+        };
     }
     let map: Vec<String> = host.map.iter().map(|m| format!("{}:{}", m.dscp, m.priority)).collect();
     let mapped = host.roce_dscp().is_none_or(|dscp| host.map.iter().any(|m| m.dscp == dscp));
@@ -105,7 +109,8 @@ fn pfc(at: &Context, device: &str, host: &Host) -> Finding {
             .mend("pfc")
     };
     if host.pfc.is_empty() {
-        return finding(Status::NotReadable, "not-told");
+        let says = if at.files.live() { "not-told" } else { "dcb-untried" };
+        return finding(Status::NotReadable, says);
     }
     let on: BTreeSet<u8> = host.pfc.iter().flat_map(|pfc| pfc.priorities.iter().copied()).collect();
     let shown: Vec<String> = on.iter().map(u8::to_string).collect();
@@ -128,7 +133,7 @@ fn ecn(at: &Context, device: &str, host: &Host) -> Finding {
     let read = switches.iter().filter_map(|path| Some((path, at.files.number(path).ok()?)));
     let read: Vec<_> = read.collect();
     let (status, says) = match (read.is_empty(), read.iter().all(|(_, on)| *on == 1)) {
-        (true, _) if host.cnp_dscp().is_some() => (Status::Ok, "marked"),
+        (true, _) if host.cnp_dscp().is_some() => (Status::NotReadable, "marked"),
         (true, _) => (Status::NotReadable, "not-told"),
         (false, true) => (Status::Ok, "on"),
         (false, false) => (Status::Warn, "off"),

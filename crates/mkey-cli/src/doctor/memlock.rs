@@ -3,9 +3,9 @@
 
 use super::code::Code;
 use super::context::Context;
-use super::files::{Unread, garbage};
 use super::finding::{Finding, Status};
 use crate::bench::units::size;
+use crate::files::{Unread, garbage, no_line};
 use crate::process::{self, IPC_LOCK, Limit};
 
 /// Up to this nothing of use can be registered: a queue's own buffers take as much.
@@ -18,8 +18,8 @@ struct Allowed {
     limit: Limit,
     /// CAP_IPC_LOCK is effective.
     holds: bool,
-    /// And in the namespace where it counts.
-    initial: bool,
+    /// And in the namespace where it counts, if that can be seen.
+    initial: Option<bool>,
     status: String,
 }
 
@@ -30,13 +30,18 @@ impl Allowed {
         let limit =
             process::limit(&text, "Max locked memory").ok_or_else(|| garbage(&path, &text))?;
         let status = at.files.text(&at.of_process("status"))?;
-        let holds = process::has_capability(&status, "CapEff", IPC_LOCK) == Some(true);
-        let initial = process::in_initial_namespace(&at.files.path(&at.of_process("")));
-        Ok(Self { limit, holds, initial, status })
+        let holds = process::has_capability(&status, "CapEff", IPC_LOCK)
+            .ok_or_else(|| no_line(&at.of_process("status"), "CapEff"))?;
+        Ok(Self { limit, holds, initial: at.in_initial_namespace(), status })
     }
 
     fn lifted(&self) -> bool {
-        self.holds && self.initial
+        self.holds && self.initial == Some(true)
+    }
+
+    /// Whether the limit counts can not be seen.
+    fn unseen(&self) -> bool {
+        self.holds && self.initial.is_none()
     }
 }
 
@@ -52,8 +57,19 @@ pub fn check(at: &Context) -> Vec<Finding> {
     }
 }
 
+/// What is known or not, as a value.
+pub fn told(known: Option<bool>) -> String {
+    known.map_or_else(|| "-".to_owned(), |known| known.to_string())
+}
+
+/// A limit as a value, and as a word of each language.
+pub fn put(finding: Finding, name: &'static str, limit: Option<u64>) -> Finding {
+    let finding = finding.value(name, shown(limit));
+    if limit.is_none() { finding.term(name, "unlimited-word") } else { finding }
+}
+
 /// A limit as text.
-pub fn shown(limit: Option<u64>) -> String {
+fn shown(limit: Option<u64>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), size)
 }
 
@@ -71,20 +87,22 @@ pub fn judge(soft: Option<u64>) -> (Status, &'static str) {
 fn limit(at: &Context, allowed: &Allowed) -> Finding {
     let Limit { soft, hard } = allowed.limit;
     let (status, says) = if allowed.lifted() { (Status::Ok, "lifted") } else { judge(soft) };
+    let unsure = allowed.unseen() && status != Status::Ok;
+    let (status, says) =
+        if unsure { (Status::NotReadable, "maybe-lifted") } else { (status, says) };
     let room_above = match (soft, hard) {
         (Some(_), None) => true,
         (Some(soft), Some(hard)) => hard > soft,
         (None, _) => false,
     };
-    let finding = Finding::new(Code::Memlock, status, says)
-        .value("soft", shown(soft))
-        .value("hard", shown(hard))
+    let finding = put(put(Finding::new(Code::Memlock, status, says), "soft", soft), "hard", hard)
         .value("ipc_lock", allowed.lifted())
         .word("kib", hard.map_or_else(|| "unlimited".to_owned(), |hard| (hard / 1024).to_string()))
         .word("pid", &at.process)
         .file(&at.of_process("limits"))
         .file(&at.of_process("status"));
-    let finding = if room_above { finding.mend("memlock-soft") } else { finding };
+    let finding =
+        if room_above && at.launcher.has_shell() { finding.mend("memlock-soft") } else { finding };
     let other = at.process != "self";
     let finding = if other { finding.mend("memlock-process") } else { finding };
     finding.mend("memlock")
@@ -100,6 +118,8 @@ fn privilege(at: &Context, allowed: &Allowed) -> Finding {
         (Status::Ok, "effective")
     } else if !counts {
         (Status::Ok, "not-needed")
+    } else if allowed.unseen() {
+        (Status::NotReadable, "namespace-unread")
     } else if allowed.holds {
         (Status::Warn, "elsewhere")
     } else if !root && has("CapBnd") && at.launcher.name() == "kubernetes" {
@@ -109,7 +129,7 @@ fn privilege(at: &Context, allowed: &Allowed) -> Finding {
     };
     Finding::new(Code::IpcLock, status, says)
         .value("effective", allowed.holds)
-        .value("initial_user_namespace", allowed.initial)
+        .value("initial_user_namespace", told(allowed.initial))
         .file(&at.of_process("status"))
         .file(&at.of_process("ns/user"))
         .mend("memlock")
@@ -119,7 +139,8 @@ fn pinned(at: &Context, allowed: &Allowed) -> Finding {
     let kib = |name| process::kib_of(&allowed.status, name);
     let Some(pinned) = kib("VmPin") else {
         let path = at.of_process("status");
-        return Finding::unread(Code::Pinned, &garbage(&path, "VmPin"));
+        // Threads of the kernel have no memory of their own.
+        return Finding::unread(Code::Pinned, &no_line(&path, "VmPin"));
     };
     let locked = kib("VmLck").unwrap_or(0);
     let base = |status, says| {
@@ -131,6 +152,9 @@ fn pinned(at: &Context, allowed: &Allowed) -> Finding {
     let Some(limit) = allowed.limit.soft.filter(|_| !allowed.lifted()) else {
         return base(Status::Ok, "no-limit");
     };
+    if allowed.unseen() {
+        return base(Status::NotReadable, "maybe-limit").word("limit", size(limit));
+    }
     let left = limit.saturating_sub(pinned);
     let (status, says) = match left {
         left if left < 4096 => (Status::Fail, "none-left"),

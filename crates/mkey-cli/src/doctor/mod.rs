@@ -1,6 +1,6 @@
 //! `mkey doctor`: whether a host is ready for RDMA, and what is not.
 //!
-//! * [`context`]: what is looked at, by [`files`] below a root; [`launcher`]: how the process was
+//! * [`context`]: what is looked at, by [`crate::files`] below a root; [`launcher`]: how the process was
 //!   started. [`code`]: what is checked. [`finding`]: what a check found, without words.
 //! * A module for each family of checks. They read, and try what can be tried; none changes anything,
 //!   and none fails: what can not be found out is a finding, too.
@@ -14,7 +14,6 @@ pub mod code;
 pub mod context;
 mod counters;
 mod devices;
-pub mod files;
 pub mod finding;
 pub mod fix_script;
 mod huge_pages;
@@ -29,6 +28,7 @@ mod numa;
 mod opened;
 mod peer_memory;
 mod pin;
+mod pools;
 mod ports;
 pub mod report;
 mod rkey;
@@ -42,13 +42,13 @@ mod writer;
 use crate::bench::export;
 use crate::cli::print;
 use crate::device;
-use crate::exit::End;
+use crate::exit::{End, NO_REPORT};
+use crate::files::Files;
 use crate::lang::{Lang, LangArg};
 use crate::process::field;
 use clap::Args;
 use code::Code;
 use context::Context;
-use files::Files;
 use finding::Finding;
 use launcher::Launcher;
 use report::{KIND, Process, Report, SCHEMA, printable};
@@ -67,7 +67,10 @@ use texts::Words;
   mkey doctor --fix-script > mend.sh       what would mend it, to review
   mkey doctor --json > reports/$(hostname).json
   mkey doctor --merge reports              what differs between hosts that should be alike
-  mkey doctor --root /mnt/copied-host      files of another host; nothing is tried")]
+  mkey doctor --root /mnt/copied-host      files of another host; nothing is tried
+
+Exit codes: 0 all is well, 1 warnings, 2 something will fail (or a wrong command line), 3 no report could
+be made: no such process, folder or report, or it could not be written.")]
 pub struct DoctorArgs {
     /// Say what this user gets at a login
     #[arg(long, value_name = "USER", value_parser = parse_user)]
@@ -109,8 +112,17 @@ pub struct DoctorArgs {
 /// Looks, and shows what was found.
 ///
 /// # Errors
-/// [`End`]: how the run ended before it was done; [`End::Status`] 1 for warnings, 2 for failures.
+/// [`End`]: how the run ended before it was done; [`End::Status`] 1 for warnings, 2 for failures, 3 if
+/// there is no report.
 pub fn run(args: &DoctorArgs) -> Result<(), End> {
+    // 1 would say that a report has warnings.
+    made(args).map_err(|end| match end {
+        End::Failed(why) => End::Status(NO_REPORT, why),
+        other => other,
+    })
+}
+
+fn made(args: &DoctorArgs) -> Result<(), End> {
     let (words, lang) = (Words::load()?, args.lang.lang());
     if let Some(folder) = &args.merge {
         return merge::run(folder, args.json.as_deref(), &words, lang);
@@ -184,7 +196,8 @@ fn findings(at: &Context) -> Vec<Finding> {
     }
     all.extend(ports::check(at));
     all.extend(opened::check(at));
-    all.extend(peer_memory::check(at));
+    let peers = peer_memory::check(at, &all);
+    all.extend(peers);
     all.extend(marking::check(at));
     all.extend(counters::check(at));
     // Codes in their order; of one code in the order they were found.

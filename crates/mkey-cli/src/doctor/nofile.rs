@@ -2,9 +2,14 @@
 
 use super::code::Code;
 use super::context::Context;
-use super::files::garbage;
 use super::finding::{Finding, Status};
+use crate::files::garbage;
 use crate::process::{self, Limit};
+
+/// So many are few for many connections.
+const FEW: u64 = 1024;
+/// As many as the kernel lets anybody have, unless it is told otherwise.
+const MOST: u64 = 1 << 20;
 
 /// The check.
 pub fn check(at: &Context) -> Vec<Finding> {
@@ -21,19 +26,30 @@ pub fn check(at: &Context) -> Vec<Finding> {
     let left = soft.map(|soft| soft.saturating_sub(open.unwrap_or(0)));
     let (status, says) = match (soft, left) {
         (_, Some(left)) if open.is_some() && left < 8 => (Status::Fail, "full"),
-        (Some(soft), _) if soft <= 1024 => (Status::Warn, "small"),
+        (Some(soft), _) if soft <= FEW => (Status::Warn, "small"),
         _ => (Status::Ok, "enough"),
     };
-    let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |n| n.to_string());
+    let put = |finding: Finding, name: &'static str, limit: Option<u64>| match limit {
+        Some(limit) => finding.value(name, limit),
+        None => finding.value(name, "unlimited").term(name, "unlimited-word"),
+    };
+    let finding = Finding::new(Code::Nofile, status, says);
+    // What a shell can raise it to; more than the kernel's fs.nr_open is refused.
+    let raised = hard.unwrap_or(MOST).min(MOST);
+    let mend = if at.launcher.has_shell() && raised > FEW && soft.is_some_and(|soft| soft < raised)
+    {
+        "nofile-soft"
+    } else {
+        "nofile"
+    };
     vec![
-        Finding::new(Code::Nofile, status, says)
-            .value("soft", shown(soft))
-            .value("hard", shown(hard))
+        put(put(finding, "soft", soft), "hard", hard)
             .measure("open", shown_open(open))
             .word("pid", &at.process)
             .file(&path)
             .file(&folder)
-            .mend("nofile"),
+            .word("raised", raised)
+            .mend(mend),
     ]
 }
 

@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
+use crate::files::no_line;
 use crate::process::field;
 use mkey_os::limits::parse_ranges;
 
@@ -33,10 +34,13 @@ fn of_device(at: &Context, device: String) -> Finding {
             return Finding::unread(Code::Numa, &unread).of(device);
         }
     };
-    let list = |name| field(&status, name).unwrap_or_default();
-    let (cpus, memory) = (list("Cpus_allowed_list"), list("Mems_allowed_list"));
+    let memory = field(&status, "Mems_allowed_list").unwrap_or_default();
+    let Some(cpus) = field(&status, "Cpus_allowed_list") else {
+        let none = no_line(&status_path, "Cpus_allowed_list");
+        return Finding::unread(Code::Numa, &none).of(device);
+    };
     let (Some(allowed), Some(close)) = (parse_ranges(cpus), parse_ranges(&near)) else {
-        let odd = super::files::garbage(&status_path, cpus);
+        let odd = crate::files::garbage(&status_path, cpus);
         return Finding::unread(Code::Numa, &odd).of(device);
     };
     let runs_there = allowed.iter().any(|cpu| close.contains(cpu));

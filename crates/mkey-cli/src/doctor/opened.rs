@@ -5,17 +5,12 @@ use super::context::Context;
 use super::finding::{Finding, Status};
 use super::rkey;
 use crate::bench::units::{count, size};
-use crate::device;
+use crate::device::{self, PATIENCE, within};
 use crate::devices::facts::{DeviceFacts, Feature};
 use mkey_core::device::Device;
 use mkey_os::rdma_netlink::resources::{self, InUse};
 use mkey_soft::PinMode;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
-
-/// A device that has not answered after this is left alone: its firmware hangs.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a device said and did.
 #[derive(Clone, Debug)]
@@ -106,24 +101,13 @@ fn failed(code: Code, device: &str, call: &str, why: &str) -> Finding {
         .by(call)
 }
 
-/// Looks at a device on a thread of its own: one that hangs keeps nobody.
+/// Looks at a device, for as long as it may take.
 fn look(device: &str) -> Shown {
-    let (sender, receiver) = mpsc::channel();
     let name = device.to_owned();
-    let thread = thread::Builder::new().spawn(move || {
-        // Nobody listens any more if it took too long.
-        let _ = sender.send(open(&name));
-    });
-    if let Err(error) = thread {
-        return Shown::Refused(error.to_string());
-    }
-    match receiver.recv_timeout(PATIENCE) {
-        Ok(Ok(seen)) => Shown::Seen(Box::new(seen)),
-        Ok(Err(why)) => Shown::Refused(why),
-        Err(mpsc::RecvTimeoutError::Timeout) => Shown::Silent,
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Shown::Refused("the look at it failed".to_owned())
-        }
+    match within(PATIENCE, move || open(&name)) {
+        Some(Ok(seen)) => Shown::Seen(Box::new(seen)),
+        Some(Err(why)) => Shown::Refused(why),
+        None => Shown::Silent,
     }
 }
 
@@ -172,11 +156,23 @@ fn feature<'s>(seen: &'s Seen, name: &str) -> Option<&'s Feature> {
     seen.facts.features.iter().find(|feature| feature.name == name)
 }
 
+/// How it is known whether a device has a feature, in words of each language.
+fn how(finding: Finding, gap: &'static str, feature: Option<&Feature>) -> Finding {
+    let known = feature.map_or("-", |feature| feature.known.as_str());
+    let finding = finding.word(gap, known);
+    match known {
+        "tried, works" => finding.term(gap, "known-works"),
+        "tried, not offered" => finding.term(gap, "known-not-offered"),
+        "declared" => finding.term(gap, "known-declared"),
+        "built in" => finding.term(gap, "known-built-in"),
+        _ => finding,
+    }
+}
+
 fn windows(device: &str, seen: &Seen) -> Finding {
     let one = feature(seen, "windows, type 1");
     let two = feature(seen, "windows, type 2");
     let offered = |feature: Option<&Feature>| feature.is_some_and(|feature| feature.offered);
-    let known = |feature: Option<&Feature>| feature.map_or("-", |f| f.known.as_str()).to_owned();
     let says_it_has = seen.facts.limits.max_mw > 0;
     let (status, says) = match (offered(one), offered(two)) {
         (_, true) => (Status::Ok, "type-2"),
@@ -185,12 +181,12 @@ fn windows(device: &str, seen: &Seen) -> Finding {
         (false, false) if says_it_has => (Status::Warn, "told-not-offered"),
         (false, false) => (Status::NotApplicable, "not-offered"),
     };
-    Finding::new(Code::Windows, status, says)
+    let finding =
+        how(how(Finding::new(Code::Windows, status, says), "known_1", one), "known_2", two);
+    finding
         .of(device)
         .value("type_1", offered(one))
         .value("type_2", offered(two))
-        .word("known_1", known(one))
-        .word("known_2", known(two))
         .word("max_mw", seen.facts.limits.max_mw)
         .by("ibv_alloc_mw")
         .mend("windows")
@@ -205,11 +201,10 @@ fn on_demand(device: &str, seen: &Seen) -> Finding {
         (true, false) => (Status::Ok, "explicit"),
         (false, _) => (Status::NotApplicable, "not-offered"),
     };
-    Finding::new(Code::OnDemand, status, says)
+    how(Finding::new(Code::OnDemand, status, says), "known", explicit)
         .of(device)
         .value("explicit", offered(explicit))
         .value("implicit", offered(implicit))
-        .word("known", explicit.map_or("-", |feature| feature.known.as_str()))
         .by("ibv_reg_mr(IBV_ACCESS_ON_DEMAND)")
 }
 
@@ -218,10 +213,9 @@ fn dma_buf(device: &str, seen: &Seen) -> Finding {
     let offered = tried.is_some_and(|feature| feature.offered);
     let (status, says) =
         if offered { (Status::Ok, "offered") } else { (Status::NotApplicable, "not-offered") };
-    Finding::new(Code::DmaBuf, status, says)
+    how(Finding::new(Code::DmaBuf, status, says), "known", tried)
         .of(device)
         .value("offered", offered)
-        .word("known", tried.map_or("-", |feature| feature.known.as_str()))
         .by("ibv_reg_dmabuf_mr")
 }
 

@@ -4,12 +4,16 @@ use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
 use crate::bench::units::size;
+use crate::explain::errno;
 use mkey_os::error::Errno;
 use mkey_os::mapping::{Mapping, PageKind};
 use mkey_os::pin::{PinMode, PinRequest, Pinner};
 
 /// What is pinned: as much as the smallest limit allows.
 const BYTES: usize = 16 << 10;
+
+/// CAP_SYS_ADMIN's bit.
+const SYS_ADMIN: u32 = 21;
 
 /// The checks.
 pub fn check(at: &Context) -> Vec<Finding> {
@@ -38,7 +42,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
             return vec![failed(Code::PinProbe), failed(Code::IoUring)];
         }
     };
-    let errno = refused.map(|errno| errno.to_string()).unwrap_or_default();
+    let why = refused.map(|refused| errno::shown(&refused.into())).unwrap_or_default();
     let pin = match mode {
         PinMode::Kernel => Finding::new(Code::PinProbe, Status::Ok, "kernel"),
         PinMode::Mlock => Finding::new(Code::PinProbe, Status::Ok, "mlock"),
@@ -46,7 +50,7 @@ pub fn check(at: &Context) -> Vec<Finding> {
     };
     let pin = pin
         .word("size", size(BYTES as u64))
-        .word("errno", &errno)
+        .word("errno", &why)
         .value("mode", mode.name())
         .by("io_uring_register(IORING_REGISTER_BUFFERS)")
         .by("mlock");
@@ -56,15 +60,27 @@ pub fn check(at: &Context) -> Vec<Finding> {
             Finding::new(Code::IoUring, Status::Ok, "no-room")
         }
         (_, Some(Errno::NOSYS)) => {
-            Finding::new(Code::IoUring, Status::Warn, "not-there").mend("io-uring")
+            denial(at, Finding::new(Code::IoUring, Status::Warn, "not-there"), None)
         }
-        _ => Finding::new(Code::IoUring, Status::Warn, "denied").mend("io-uring"),
+        _ => denial(at, Finding::new(Code::IoUring, Status::Warn, "denied"), setting),
     };
-    vec![pin, told(ring.word("errno", errno).by("io_uring_setup"))]
+    vec![pin, told(ring.word("errno", why).by("io_uring_setup"))]
 }
 
-fn missing(path: &str) -> super::files::Unread {
-    super::files::Unread { path: super::files::shown(path), why: super::files::Why::Missing }
+/// What mends that io_uring is denied: what denies it.
+fn denial(at: &Context, finding: Finding, setting: Option<u64>) -> Finding {
+    // 1: for the privileged alone; 2: for nobody.
+    let off = match setting {
+        Some(0) | None => false,
+        Some(1) => !at.has_capability(SYS_ADMIN),
+        Some(_) => true,
+    };
+    let finding = if off { finding.mend("io-uring") } else { finding };
+    if at.is_filtered() { finding.mend("seccomp") } else { finding }
+}
+
+fn missing(path: &str) -> crate::files::Unread {
+    crate::files::Unread { path: crate::files::shown(path), why: crate::files::Why::Missing }
 }
 
 /// How a pin was held, and why not by the kernel.

@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::context::{Context, DEVICES};
 use super::finding::{Finding, Status};
+use crate::interfaces;
 
 /// Identifiers beyond this index are not looked at; tables have 256.
 const MOST_GIDS: usize = 512;
@@ -101,12 +102,10 @@ fn identifiers(at: &Context, device: &str, port: &str, ethernet: bool) -> Findin
 
 /// The network interfaces of a port.
 pub fn nets(at: &Context, device: &str, port: &str) -> Vec<String> {
-    let told = at.files.line(&path(device, port, "gid_attrs/ndevs/0")).ok();
-    let told = told.filter(|net| !net.is_empty() && !net.contains('/'));
-    told.map_or_else(
-        || at.files.names(&format!("{DEVICES}/{device}/device/net")).unwrap_or_default(),
-        |net| vec![net],
-    )
+    let below = |name: &str| format!("{DEVICES}/{device}/{name}");
+    let only = at.ports(device).len() == 1;
+    let text = |name: &str| at.files.line(&below(name)).ok();
+    interfaces::of_port(port, only, text, |name| at.files.names(&below(name)).unwrap_or_default())
 }
 
 fn mtu(at: &Context, device: &str, port: &str) -> Vec<Finding> {

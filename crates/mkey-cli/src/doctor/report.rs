@@ -83,6 +83,8 @@ pub struct Mend {
     pub what: String,
     /// Commands as a shell takes them.
     pub run: Vec<String>,
+    /// Commands for once, after those of all others.
+    pub then: Vec<String>,
     /// What is to be put into a file or a command line by hand.
     pub edit: Vec<String>,
 }

@@ -77,10 +77,11 @@ pub fn judge(device: &str, keys: &[u32]) -> Finding {
             .by(call);
     };
     let spread = keys.iter().max().zip(keys.iter().min()).map_or(0, |(most, least)| most - least);
-    let span = (u64::from(spread) + 1).ilog2();
+    // So many bits that all differences fit in.
+    let span = u32::BITS - spread.leading_zeros();
     let (status, says) = if share >= GUESSABLE {
         (Status::Warn, "steps")
-    } else if span < 24 {
+    } else if span <= 24 {
         (Status::Warn, "narrow")
     } else {
         (Status::Ok, "spread")
@@ -115,6 +116,11 @@ mod tests {
             .collect();
         assert_eq!(judge("x", &spread).status, Status::Ok);
         assert_eq!(judge("x", &[1]).says, "too-few");
+        let bits = |spread: u32| judge("x", &[7, 7 + spread]).words["bits"].clone();
+        assert_eq!(
+            ["0", "1", "8", "9", "24", "25"],
+            [0, 1, 255, 256, (1 << 24) - 1, 1 << 24].map(bits).each_ref().map(String::as_str)
+        );
         assert_eq!(judge("x", &[u32::MAX, 0]).says, "steps");
     }
 }

@@ -2,11 +2,16 @@
 
 use super::code::Code;
 use super::context::Context;
-use super::files::garbage;
 use super::finding::{Finding, Status};
+use super::memlock::told;
+use crate::explain::errno;
+use crate::files::no_line;
 use crate::process;
 use mkey_os::events::Watcher;
-use mkey_os::rdma_netlink;
+use mkey_os::{kernel, rdma_netlink};
+
+/// CAP_SYS_PTRACE's bit.
+const SYS_PTRACE: u32 = 19;
 
 /// The checks; `denied`: io_uring was.
 pub fn check(at: &Context, denied: bool) -> Vec<Finding> {
@@ -21,10 +26,12 @@ fn userfaultfd(at: &Context) -> Finding {
     let finding = if at.probes {
         match Watcher::new() {
             Ok(_) => Finding::new(Code::Userfaultfd, Status::Ok, "works").by("userfaultfd"),
-            Err(error) => Finding::new(Code::Userfaultfd, Status::Warn, "denied")
-                .word("why", error.source)
-                .by(error.source.call)
-                .mend("userfaultfd"),
+            Err(error) => {
+                let finding = Finding::new(Code::Userfaultfd, Status::Warn, "denied")
+                    .word("why", errno::shown(&error.source.errno.into()))
+                    .by(error.source.call);
+                denial(at, finding, setting.as_ref().ok() == Some(&0))
+            }
         }
     } else {
         match &setting {
@@ -39,6 +46,18 @@ fn userfaultfd(at: &Context) -> Finding {
     }
 }
 
+/// What mends that userfaultfd is denied: what denies it. `off`: the setting is 0.
+fn denial(at: &Context, finding: Finding, off: bool) -> Finding {
+    // Since Linux 5.11 the setting is not about faults in user mode, which are asked for.
+    let old = kernel::version(&at.kernel()).is_some_and(|version| version < (5, 11));
+    let finding = if off && old && !at.has_capability(SYS_PTRACE) {
+        finding.mend("userfaultfd")
+    } else {
+        finding
+    };
+    if at.is_filtered() { finding.mend("seccomp") } else { finding }
+}
+
 fn seccomp(at: &Context, denied: bool) -> Finding {
     let path = at.of_process("status");
     let status = match at.files.text(&path) {
@@ -46,7 +65,7 @@ fn seccomp(at: &Context, denied: bool) -> Finding {
         Err(unread) => return Finding::unread(Code::Seccomp, &unread),
     };
     let Some(mode) = process::field(&status, "Seccomp") else {
-        return Finding::unread(Code::Seccomp, &garbage(&path, "Seccomp"));
+        return Finding::unread(Code::Seccomp, &no_line(&path, "Seccomp"));
     };
     let filters = process::field(&status, "Seccomp_filters").unwrap_or("?");
     let (result, says) = match mode {
@@ -61,32 +80,40 @@ fn seccomp(at: &Context, denied: bool) -> Finding {
         .mend("seccomp")
 }
 
+/// The number of the process namespace that the kernel booted with (PROC_PID_INIT_INO).
+const FIRST_PIDS: &str = "pid:[4026531836]";
+
 fn namespaces(at: &Context) -> Finding {
-    let user = process::in_initial_namespace(&at.files.path(&at.of_process("")));
-    let net = |process: &str| at.files.link_name(&format!("proc/{process}/ns/net"));
-    // That of the first process may be hidden: then nothing is known.
-    let other_net = match (net(&at.process), net("1")) {
-        (Some(own), Some(first)) => Some(own != first),
+    let link = |path: &str| at.files.link_name(path);
+    // Process 1 is the host's only where its number is: in a container it is the container's.
+    let hosts = link(&at.of_process("ns/pid")).is_some_and(|pids| pids == FIRST_PIDS);
+    let other_net = match (link(&at.of_process("ns/net")), link("proc/1/ns/net")) {
+        (Some(own), Some(first)) if hosts => Some(own != first),
         _ => None,
     };
     let system = at.files.live().then(|| rdma_netlink::system().ok()).flatten();
     let exclusive = system.and_then(|system| system.netns_exclusive);
+    let user = at.in_initial_namespace();
     let (status, says) = match (user, other_net) {
-        (true, Some(true)) if exclusive == Some(true) => (Status::Warn, "net-exclusive"),
-        (true, Some(true)) => (Status::Ok, "net"),
-        (true, _) => (Status::Ok, "initial"),
-        (false, Some(true)) => (Status::Warn, "both"),
-        (false, _) => (Status::Warn, "user"),
+        (None, _) => (Status::NotReadable, "user-unread"),
+        (Some(true), Some(true)) if exclusive == Some(true) => (Status::Warn, "net-exclusive"),
+        (Some(true), Some(true)) => (Status::Ok, "net"),
+        (Some(true), Some(false)) => (Status::Ok, "initial"),
+        (Some(true), None) => (Status::NotReadable, "net-unseen"),
+        (Some(false), Some(true)) => (Status::Warn, "both"),
+        (Some(false), _) => (Status::Warn, "user"),
     };
     let mode = match exclusive {
         Some(true) => "exclusive",
         Some(false) => "shared",
         None => "-",
     };
-    Finding::new(Code::Namespaces, status, says)
-        .value("initial_user_namespace", user)
+    let finding = Finding::new(Code::Namespaces, status, says)
+        .value("initial_user_namespace", told(user))
         .value("rdma_netns", mode)
         .file(&at.of_process("ns/user"))
-        .file(&at.of_process("ns/net"))
-        .mend("namespaces")
+        .file(&at.of_process("ns/net"));
+    let finding = if user == Some(false) { finding.mend("namespaces-user") } else { finding };
+    let hidden = other_net == Some(true) && exclusive == Some(true);
+    if hidden { finding.mend("namespaces-net") } else { finding }
 }

@@ -85,7 +85,7 @@ fn write_check(writer: &mut Writer<'_>, check: &Check) {
     for mend in &check.mend {
         let first = format!("      {}{colon}", writer.common("mend"));
         writer.line(&first, &mend.what);
-        for line in mend.run.iter().chain(&mend.edit) {
+        for line in mend.run.iter().chain(&mend.then).chain(&mend.edit) {
             writer.whole(&format!("          {line}"));
         }
     }
@@ -93,9 +93,13 @@ fn write_check(writer: &mut Writer<'_>, check: &Check) {
 
 fn summary(writer: &mut Writer<'_>, report: &Report) {
     let count = |status| report.summary.get(&status).copied().unwrap_or(0).to_string();
+    let named = |status, one, more| {
+        let count = count(status);
+        writer.filled(if count == "1" { one } else { more }, &[("count", count)])
+    };
     let counts = [
-        ("fail", count(Status::Fail)),
-        ("warn", count(Status::Warn)),
+        ("fail", named(Status::Fail, "failure", "failures")),
+        ("warn", named(Status::Warn, "warning", "warnings")),
         ("ok", count(Status::Ok)),
         ("na", count(Status::NotApplicable)),
         ("unread", count(Status::NotReadable)),
@@ -115,7 +119,7 @@ fn head(report: &Report, words: &Words) -> String {
         None => words.common("own-process", lang),
     };
     let unit = match &report.process.launcher {
-        Launcher::Systemd { unit } => unit.clone(),
+        Launcher::Systemd { unit } | Launcher::SystemdUser { unit } => unit.clone(),
         _ => String::new(),
     };
     let name = format!("started-{}", report.process.launcher.name());

@@ -51,13 +51,19 @@ pub struct About {
 pub struct MendText {
     /// Its name.
     pub id: String,
-    /// For a process that was started so; all others if not given.
+    /// For a process that was started so, or "container"; all others if not given.
     pub launcher: Option<String>,
     /// In words.
     pub what: Pair,
+    /// It is done on the host: what runs in a container can not.
+    #[serde(default)]
+    pub host: bool,
     /// Commands.
     #[serde(default)]
     pub run: Vec<String>,
+    /// Commands for once, after those of all others.
+    #[serde(default)]
+    pub then: Vec<String>,
     /// What is to be put somewhere by hand.
     #[serde(default)]
     pub edit: Vec<String>,
@@ -121,7 +127,11 @@ impl Words {
             .and_then(|about| about.says.get(finding.says))
             .or_else(|| self.common.get(finding.says));
         let sentence = pair.map_or(finding.says, |pair| pair.pick(lang));
-        let word = |gap: &str| finding.words.get(gap).map(|word| printable(word));
+        let plain = |gap: &str| finding.words.get(gap).map(|word| printable(word));
+        let word = |gap: &str| match finding.terms.get(gap) {
+            Some(term) => Some(fill(&self.common(term, lang), plain)),
+            None => plain(gap),
+        };
         // That there is no device is no failure; what to do without one is told all the same.
         let mended = matches!(finding.status, Status::Fail | Status::Warn | Status::NotReadable)
             || finding.code == Code::RdmaDevices;
@@ -146,18 +156,28 @@ impl Words {
         let named = |wanted: Option<&str>| {
             self.mends.iter().find(|mend| mend.id == id && mend.launcher.as_deref() == wanted)
         };
-        let text = named(Some(launcher.name())).or_else(|| named(None))?;
+        let container = launcher.is_container();
+        let text = named(Some(launcher.name()))
+            .or_else(|| named(container.then_some("container")))
+            .or_else(|| named(None))?;
         let word = |gap: &str| match (gap, launcher) {
-            ("unit", Launcher::Systemd { unit }) => Some(shell_word(unit)),
+            ("unit", Launcher::Systemd { unit } | Launcher::SystemdUser { unit }) => {
+                Some(shell_word(unit))
+            }
             ("subject", _) => Some(shell_word(&finding.subject)),
             _ => finding.words.get(gap).map(|word| shell_word(word)),
         };
-        let lines = |all: &[String]| all.iter().map(|line| fill(line, word)).collect();
-        Some(Mend {
-            what: fill(text.what.pick(lang), word),
-            run: lines(&text.run),
-            edit: lines(&text.edit),
-        })
+        let lines =
+            |all: &[String]| -> Vec<String> { all.iter().map(|line| fill(line, word)).collect() };
+        let what = fill(text.what.pick(lang), word);
+        let (run, then, edit) = (lines(&text.run), lines(&text.then), lines(&text.edit));
+        // A container's /sys is read-only, and it has no sudo: nothing of it is a command here.
+        if text.host && container {
+            let what = self.fill("on-host", lang, &[("what", what)]);
+            let edit = [run, then, edit].concat();
+            return Some(Mend { what, run: Vec::new(), then: Vec::new(), edit });
+        }
+        Some(Mend { what, run, then, edit })
     }
 }
 
@@ -190,6 +210,23 @@ fn shell_word(text: &str) -> String {
         return text;
     }
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A gap that nothing was put into, as `{name}`; commands for Kubernetes have braces of their own, with
+/// blanks.
+#[cfg(test)]
+pub fn gap(check: &Check) -> Option<String> {
+    let mends = check.mend.iter().flat_map(|mend| {
+        [&mend.run, &mend.then, &mend.edit].into_iter().flatten().chain([&mend.what])
+    });
+    let is_gap = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '-')
+    };
+    let in_text = |text: &String| {
+        let parts = text.split('{').skip(1).filter_map(|part| part.split_once('}'));
+        parts.map(|(name, _)| name.to_owned()).find(|name| is_gap(name))
+    };
+    [&check.found].into_iter().chain(mends).find_map(in_text)
 }
 
 #[cfg(test)]

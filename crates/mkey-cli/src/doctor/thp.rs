@@ -2,8 +2,8 @@
 
 use super::code::Code;
 use super::context::Context;
-use super::files::garbage;
 use super::finding::{Finding, Status};
+use crate::files::garbage;
 
 /// The check.
 pub fn check(at: &Context) -> Vec<Finding> {

@@ -48,6 +48,15 @@ pub fn name_of(number: u64) -> Option<&'static str> {
     ERRNOS.iter().find(|(_, n, _)| *n == number).map(|(name, ..)| *name)
 }
 
+/// An error of the system as it is told in any language: by the name of its errno.
+pub fn shown(error: &std::io::Error) -> String {
+    let Some(number) = error.raw_os_error() else { return error.to_string() };
+    match u64::try_from(number).ok().and_then(name_of) {
+        Some(name) => name.to_owned(),
+        None => format!("errno {number}"),
+    }
+}
+
 /// The errno that a text names, by its name or the C library's words.
 pub fn in_text(text: &str) -> Option<&'static str> {
     let upper = text.to_ascii_uppercase();

@@ -181,7 +181,12 @@ fn huge_split(process: &Process, asked: &Asked, lang: Lang) -> Judged {
 
 fn memlock_zero(process: &Process, lang: Lang) -> (Verdict, String) {
     let found = process.memlock == Some(0) && !process.ipc_lock;
-    (if found { Verdict::Found } else { Verdict::RuledOut }, allowance(process, lang))
+    let verdict = match (found, process.ipc_lock_somewhere) {
+        (true, false) => Verdict::Found,
+        (true, true) => Verdict::Possible,
+        (false, _) => Verdict::RuledOut,
+    };
+    (verdict, allowance(process, lang))
 }
 
 /// What the process may lock, and what it has.
@@ -191,6 +196,10 @@ fn allowance(process: &Process, lang: Lang) -> String {
         Some(limit) => size(limit),
     };
     let capability = match (process.ipc_lock, process.ipc_lock_elsewhere) {
+        _ if process.ipc_lock_somewhere => lang.pick(
+            "CAP_IPC_LOCK in a user namespace that can not be seen",
+            "CAP_IPC_LOCK 在看不到的用户命名空间",
+        ),
         (true, _) => lang.pick("CAP_IPC_LOCK in effect", "CAP_IPC_LOCK 生效"),
         (false, true) => lang.pick(
             "CAP_IPC_LOCK only in another user namespace, where it does not count",
@@ -208,6 +217,10 @@ fn memlock(process: &Process, asked: &Asked, lang: Lang) -> (Verdict, String) {
     let Some(limit) = process.memlock.filter(|_| !process.ipc_lock) else {
         return (Verdict::RuledOut, text);
     };
+    // Whether the limit counts is not known.
+    if process.ipc_lock_somewhere {
+        return (Verdict::Possible, text);
+    }
     let (pinned, room) =
         (process.pinned / accounting::PAGE, size(limit.saturating_sub(process.pinned)));
     let text = format!("{text}, {} {room}", lang.pick("room for", "剩余"));

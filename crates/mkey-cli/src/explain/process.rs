@@ -19,6 +19,8 @@ pub struct Process {
     pub ipc_lock: bool,
     /// CAP_IPC_LOCK is in effect, but in another user namespace, where it does not count.
     pub ipc_lock_elsewhere: bool,
+    /// CAP_IPC_LOCK is in effect, and in which user namespace can not be seen.
+    pub ipc_lock_somewhere: bool,
     /// Bytes pinned (VmPin).
     pub pinned: u64,
     /// Mappings.
@@ -87,21 +89,19 @@ pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>) -> Result<Process
     };
     let status = text("status")?;
     let holds = process::has_capability(&status, "CapEff", process::IPC_LOCK) == Some(true);
-    let initial = process::in_initial_namespace(&folder);
-    let environment = text("environ").ok();
-    let says = |name: &str| environment.as_ref().map(|all| process::variable(all, name).is_some());
-    let fork_safe = says("RDMAV_FORK_SAFE").zip(says("IBV_FORK_SAFE")).map(|(a, b)| a || b);
+    let initial = process::is_initial_below(&folder);
+    let fork_safe = text("environ").ok().map(|all| process::fork_safe(&all));
     let memlock = process::limit(&text("limits")?, "Max locked memory");
     let mut process = Process {
         pid,
         memlock: memlock.and_then(|limit| limit.soft),
-        ipc_lock: holds && initial,
-        ipc_lock_elsewhere: holds && !initial,
+        ipc_lock: holds && initial == Some(true),
+        ipc_lock_elsewhere: holds && initial == Some(false),
+        ipc_lock_somewhere: holds && initial.is_none(),
         pinned: process::kib_of(&status, "VmPin").unwrap_or(0),
         max_map_count: number_in(&root.join("proc/sys/vm/max_map_count")),
-        fork_safe,
-        huge_safe: says("RDMAV_HUGEPAGES_SAFE") == Some(true)
-            || says("IBV_HUGEPAGES_SAFE") == Some(true),
+        fork_safe: fork_safe.map(|says| says.asked),
+        huge_safe: fork_safe.is_some_and(|says| says.huge_pages),
         ..Process::default()
     };
     let path = folder.join("smaps");

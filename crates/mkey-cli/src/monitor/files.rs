@@ -1,9 +1,10 @@
 //! Small files of the kernel, below a root that need not be this system's.
 
 use super::told::Told;
+use crate::files::bounded;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -19,9 +20,7 @@ const SHOWN: usize = 24;
 /// # Errors
 /// As the system refuses it.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    bounded(path, LONGEST)
 }
 
 /// The text of a file without blanks at its ends; what is no text, and what would steer a terminal, is

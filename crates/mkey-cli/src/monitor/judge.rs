@@ -2,7 +2,7 @@
 
 use super::counter::Counter;
 use super::kernel::Objects;
-use super::known::{Class, Rule};
+use super::known::{self, Rule};
 use super::pinned::Process;
 use super::ports::{Device, Port};
 use super::sample::{HugePages, Sample};
@@ -203,9 +203,8 @@ fn of_counter(one: &Counter, place: &str) -> Option<Finding> {
 
 /// Marked packets that come while no notification goes.
 fn unanswered(port: &Port) -> Option<&Counter> {
-    let marked = port.counters.iter().find(|one| one.class == Class::Ecn)?;
-    let sent = ["np_cnp_sent", "tx_cnp_pkts", "cnpSent"];
-    let sent = port.counters.iter().find(|one| sent.contains(&one.name.as_str()))?;
+    let find = |name: &str| port.counters.iter().find(|one| one.name == name);
+    let (marked, sent) = known::answered(find)?;
     // A few marks may fall into the pause between two notifications.
     (marked.rate()? >= 10.0 && sent.rate()? == 0.0).then_some(marked)
 }
@@ -221,7 +220,6 @@ fn quoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::known;
     use super::*;
     use crate::explain::find;
     use crate::explain::texts::Library;

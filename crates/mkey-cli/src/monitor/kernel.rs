@@ -2,6 +2,7 @@
 //! interfaces. For a root that is not this system's, what it once answered stands in a file.
 
 use super::told::Told;
+use crate::device::{PATIENCE, within};
 use mkey_ibverbs::{IbvDevice, Limits};
 use mkey_os::ethtool;
 use mkey_os::rdma_netlink::Counter;
@@ -178,11 +179,13 @@ fn live(
 
 /// The limits that a device declares to who opens it.
 fn declared(name: &str) -> Told<BTreeMap<String, u64>> {
-    let device = match IbvDevice::open(name) {
-        Ok(device) => device,
-        Err(error) => return Told::not(error),
+    let device = name.to_owned();
+    let asked = within(PATIENCE, move || IbvDevice::open(&device).map(|device| device.limits()));
+    let Limits { pd, cq, qp, mr, mw } = match asked {
+        Some(Ok(limits)) => limits,
+        Some(Err(error)) => return Told::not(error),
+        None => return Told::not("the device did not answer when it was opened"),
     };
-    let Limits { pd, cq, qp, mr, mw } = device.limits();
     let all = [("pd", pd), ("cq", cq), ("qp", qp), ("mr", mr), ("mw", mw)];
     Told::Is(all.into_iter().map(|(kind, most)| (kind.to_owned(), u64::from(most))).collect())
 }
@@ -192,6 +195,13 @@ fn of_device(
     summary: &resources::Summary,
     limits: &Told<BTreeMap<String, u64>>,
 ) -> DeviceAnswers {
+    // There may be very many: they are listed once, with whose they are.
+    let regions = resources::regions(name);
+    let owners = |kind: Kind| match (kind, &regions) {
+        (Kind::Mr, Ok(regions)) => Told::Is(owners_of(regions)),
+        (Kind::Mr, Err(error)) => Told::not(error),
+        _ => resources::owners(name, kind).map(held).into(),
+    };
     let objects = KINDS.map(|kind| {
         let counted = summary.objects.iter().find(|objects| objects.kind == kind);
         let listed = Kind::ALL.into_iter().find(|listed| listed.name() == kind);
@@ -207,18 +217,22 @@ fn of_device(
             kind: kind.to_owned(),
             in_use: counted.map_or_else(|| Told::not(not_counted), |found| Told::Is(found.count)),
             limit,
-            owners: listed.map_or_else(
-                || Told::not(not_counted),
-                |kind| resources::owners(name, kind).map(held).into(),
-            ),
+            owners: listed.map_or_else(|| Told::not(not_counted), owners),
         }
     });
     DeviceAnswers {
         objects: Told::Is(objects.into()),
-        regions: resources::regions(name)
-            .map(|all| all.into_iter().map(region).collect::<Vec<_>>())
-            .into(),
+        regions: regions.map(|all| all.into_iter().map(region).collect::<Vec<_>>()).into(),
     }
+}
+
+/// Whose regions are, and how many each has.
+fn owners_of(regions: &[Region]) -> Vec<Held> {
+    let mut owners = BTreeMap::<Owner, u64>::new();
+    for region in regions {
+        *owners.entry(region.owner.clone()).or_default() += 1;
+    }
+    held(owners)
 }
 
 fn held(owners: BTreeMap<Owner, u64>) -> Vec<Held> {
@@ -277,6 +291,17 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Objects>(&text).unwrap(), objects);
+    }
+
+    #[test]
+    fn owners_of_regions_are_counted() {
+        let region = |number, owner| Region { number, owner, bytes: 1, counters: Vec::new() };
+        let (mine, kernel) = (Owner::Process(7), Owner::Kernel("nvme_rdma".to_owned()));
+        let all = [region(1, mine.clone()), region(2, kernel), region(3, mine)];
+        let counted: Vec<(Holder, u64)> =
+            owners_of(&all).into_iter().map(|held| (held.owner, held.count)).collect();
+        assert!(counted.contains(&(Holder::Pid(7), 2)), "{counted:?}");
+        assert!(counted.contains(&(Holder::Kernel("nvme_rdma".to_owned()), 1)), "{counted:?}");
     }
 
     #[test]

@@ -147,6 +147,7 @@ pub const COUNTERS: &[(&str, Class, Rule)] = &[
     ("reg_mr_err", Class::Other, Rule::Warn),
     // of every port
     ("port_rcv_errors", Class::Damage, Rule::Warn),
+    ("port_rcv_remote_physical_errors", Class::Damage, Rule::Warn),
     ("symbol_error", Class::Damage, Rule::Warn),
     ("local_link_integrity_errors", Class::Damage, Rule::Warn),
     ("port_rcv_constraint_errors", Class::Discard, Rule::Warn),
@@ -158,6 +159,18 @@ pub const COUNTERS: &[(&str, Class, Rule)] = &[
     ("link_downed", Class::Damage, Rule::Bad),
     ("link_error_recovery", Class::Damage, Rule::Warn),
 ];
+
+/// Counters of packets marked by switches, each with that of the notifications that answer them.
+const ANSWERED: [(&str, &str); 3] = [
+    ("np_ecn_marked_roce_packets", "np_cnp_sent"),
+    ("rx_ecn_marked_pkts", "tx_cnp_pkts"),
+    ("RxECNMrkd", "cnpSent"),
+];
+
+/// The counter of marked packets and that of the notifications that answer them, where both are.
+pub fn answered<'c, T>(find: impl Fn(&str) -> Option<&'c T>) -> Option<(&'c T, &'c T)> {
+    ANSWERED.iter().find_map(|(marked, sent)| find(marked).zip(find(sent)))
+}
 
 /// Counters that go down as well: how many there are now.
 const GAUGES: [&str; 2] = ["active_", "watermark_"];
@@ -183,6 +196,9 @@ pub fn of_interface(name: &str) -> Option<Meaning> {
     let pauses = ["pause", "pfc", "xoff", "xon"].iter().any(|part| lower.contains(part));
     if pauses && has("storm") {
         return meaning(Class::Pause, if has("error") { Rule::Bad } else { Rule::Warn });
+    }
+    if name == "continuous_roce_pause_events" {
+        return meaning(Class::Pause, Rule::Warn);
     }
     if pauses && has("duration") {
         // In microseconds: held for a hundredth, and for a tenth of the time.

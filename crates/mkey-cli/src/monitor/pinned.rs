@@ -2,6 +2,7 @@
 
 use super::files;
 use super::told::Told;
+use crate::process;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -38,7 +39,7 @@ pub enum Limit {
     Bytes(u64),
     /// As much as there is: RLIMIT_MEMLOCK is unlimited.
     Unlimited,
-    /// As much as there is: CAP_IPC_LOCK, if it is that of the initial user namespace.
+    /// As much as there is: CAP_IPC_LOCK, in the initial user namespace.
     Privileged,
 }
 
@@ -61,7 +62,7 @@ pub fn read(root: &Path) -> Told<Pinned> {
     }
     let mut pinned = Pinned::default();
     for pid in files::numbers(&folder) {
-        match process(&folder.join(pid.to_string()), pid) {
+        match one(&folder.join(pid.to_string()), pid) {
             Ok(found) => pinned.processes.extend(found),
             // It has ended meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -80,31 +81,26 @@ pub fn name(root: &Path, pid: u32) -> Option<String> {
 
 /// A process that ends while its file is read.
 const ESRCH: i32 = 3;
-const CAP_IPC_LOCK: u32 = 14;
 
 /// A process, if it pins or locks any.
-fn process(folder: &Path, pid: u32) -> std::io::Result<Option<Process>> {
+fn one(folder: &Path, pid: u32) -> std::io::Result<Option<Process>> {
     let status = files::bytes(&folder.join("status"))?;
     let status = String::from_utf8_lossy(&status);
     // Threads of the kernel have no memory of their own.
-    let kib = |name: &str| {
-        let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
-        rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let (pinned, locked) = (kib("VmPin:").unwrap_or(0), kib("VmLck:").unwrap_or(0));
+    let kib = |name: &str| process::kib_of(&status, name).unwrap_or(0);
+    let (pinned, locked) = (kib("VmPin"), kib("VmLck"));
     if pinned == 0 && locked == 0 {
         return Ok(None);
     }
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    let privileged = effective.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1);
-    let limit = if privileged {
-        Told::Is(Limit::Privileged)
-    } else {
-        match files::bytes(&folder.join("limits")) {
+    let holds = process::has_capability(&status, "CapEff", process::IPC_LOCK) == Some(true);
+    // In another user namespace, as in a rootless container, the limit counts all the same.
+    let limit = match (holds, process::is_initial_below(folder)) {
+        (true, Some(true)) => Told::Is(Limit::Privileged),
+        (true, None) => Told::not("CAP_IPC_LOCK is held; in which user namespace can not be read"),
+        (true, Some(false)) | (false, _) => match files::bytes(&folder.join("limits")) {
             Ok(limits) => memlock(&String::from_utf8_lossy(&limits)),
             Err(error) => Told::not(error),
-        }
+        },
     };
     let name = files::text(&folder.join("comm")).unwrap_or_else(|_| "?".to_owned());
     Ok(Some(Process { pid, name, pinned, locked, limit }))
@@ -112,14 +108,10 @@ fn process(folder: &Path, pid: u32) -> std::io::Result<Option<Process>> {
 
 /// The soft limit in `/proc/PID/limits`.
 fn memlock(limits: &str) -> Told<Limit> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    match line.and_then(|line| line.split_whitespace().next()) {
-        Some("unlimited") => Told::Is(Limit::Unlimited),
-        Some(text) => match text.parse() {
-            Ok(bytes) => Told::Is(Limit::Bytes(bytes)),
-            Err(_) => Told::not(format!("{text:?} is no limit")),
-        },
-        None => Told::not("no line \"Max locked memory\""),
+    match process::limit(limits, "Max locked memory") {
+        Some(process::Limit { soft: None, .. }) => Told::Is(Limit::Unlimited),
+        Some(process::Limit { soft: Some(bytes), .. }) => Told::Is(Limit::Bytes(bytes)),
+        None => Told::not("no line \"Max locked memory\" that holds limits"),
     }
 }
 
@@ -138,6 +130,21 @@ mod tests {
         assert!(
             memlock("").why_not().is_some() && memlock("Max locked memory x").why_not().is_some()
         );
+    }
+
+    #[test]
+    fn a_privilege_counts_in_the_initial_user_namespace_only() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path();
+        let put = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+        put("status", "VmPin:\t  8 kB\nCapEff:\t0000000000004000\n");
+        put("limits", "Max locked memory         65536 65536 bytes\n");
+        let limit = || one(folder, 7).unwrap().unwrap().limit;
+        assert!(limit().why_not().unwrap().contains("can not be read"));
+        put("uid_map", "0 1000 1\n");
+        assert_eq!(limit(), Told::Is(Limit::Bytes(65536)));
+        put("uid_map", "0 0 4294967295\n");
+        assert_eq!(limit(), Told::Is(Limit::Privileged));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::files;
 use super::kernel::{DeviceAnswers, Holder, Kernel, Objects, RegionAnswer};
 use super::known;
 use super::told::Told;
+use crate::interfaces;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -72,8 +73,6 @@ pub struct Region {
 pub const DEVICES: &str = "sys/class/infiniband";
 /// Settings that stand among the counters.
 const NO_COUNTERS: [&str; 1] = ["lifespan"];
-/// How many entries of a port's table of identifiers are asked for their interface.
-const IDENTIFIERS: usize = 16;
 
 /// The names of the devices below a root.
 pub fn names(root: &Path) -> Vec<OsString> {
@@ -190,7 +189,7 @@ fn port(device: &Path, number: u32, only: bool, kernel: &Kernel) -> Port {
     if !all.is_empty() {
         missing.clear();
     }
-    let interface = interface(device, &folder, only);
+    let interface = interface(device, number, only);
     let pause = match &interface {
         None => Told::not("no network interface is told"),
         Some(interface) => match kernel.statistics(interface) {
@@ -224,16 +223,16 @@ fn counters(folder: &Path) -> (Vec<Counter>, Option<String>) {
     (names.map(read).collect(), None)
 }
 
-/// The network interface of a port: that of its first identifiers, else the only one that its card has.
-fn interface(device: &Path, port: &Path, only: bool) -> Option<String> {
-    let table = port.join("gid_attrs/ndevs");
-    let told = (0..IDENTIFIERS).find_map(|at| {
-        files::text(&table.join(at.to_string())).ok().filter(|name| !name.is_empty())
-    });
-    told.or_else(|| match files::names(&device.join("device/net")).as_slice() {
-        [name] if only => Some(files::shown(name)),
+/// The network interface of a port, if it is one.
+fn interface(device: &Path, port: u32, only: bool) -> Option<String> {
+    let text = |name: &str| files::text(&device.join(name)).ok();
+    let names = |name: &str| -> Vec<String> {
+        files::names(&device.join(name)).iter().map(|name| files::shown(name)).collect()
+    };
+    match interfaces::of_port(&port.to_string(), only, text, names).as_slice() {
+        [interface] => Some(interface.clone()),
         _ => None,
-    })
+    }
 }
 
 impl Port {

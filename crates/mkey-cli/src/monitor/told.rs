@@ -1,5 +1,6 @@
 //! What could be read, or why not.
 
+use crate::lang::Lang;
 use serde::{Deserialize, Serialize};
 
 /// A value, or in words why there is none.
@@ -52,9 +53,81 @@ impl<T, E: ToString> From<Result<T, E>> for Told<T> {
     }
 }
 
+/// What reasons are made of, and the same in Chinese.
+const REASONS: [(&str, &str); 26] = [
+    (
+        "the kernel has no RDMA devices (no /sys/class/infiniband)",
+        "内核没有 RDMA 设备（没有 /sys/class/infiniband）",
+    ),
+    (
+        "the kernel's netlink has no such device in this namespace",
+        "本命名空间的内核 netlink 没有这个设备",
+    ),
+    ("the kernel has no such RDMA device", "内核没有这个 RDMA 设备"),
+    ("the kernel does not count them", "内核不统计"),
+    ("the device did not answer when it was opened", "打开设备时没有应答"),
+    ("not asked for", "没有询问"),
+    ("not declared", "设备没有声明"),
+    ("of the device as a whole", "属于整个设备"),
+    ("irdma declares what is left, not the most", "irdma 给出的是剩余数，不是上限"),
+    ("no network interface is told", "没有给出网络接口"),
+    ("no such interface", "没有这个接口"),
+    (
+        "no pool can be read below /sys/kernel/mm/hugepages",
+        "/sys/kernel/mm/hugepages 下没有读得到的大页池",
+    ),
+    ("it counts anew", "重新计数"),
+    (
+        "CAP_IPC_LOCK is held; in which user namespace can not be read",
+        "持有 CAP_IPC_LOCK；读不到在哪个用户命名空间",
+    ),
+    ("no line \"Max locked memory\" that holds limits", "没有写明上限的“Max locked memory”行"),
+    ("is no number", "不是数字"),
+    (", for what no other file tells", "（其他文件没有的内容）"),
+    ("No such file or directory", "没有这个文件或目录"),
+    ("Permission denied", "没有权限"),
+    ("Operation not permitted", "不允许的操作"),
+    ("Operation not supported", "不支持的操作"),
+    ("Is a directory", "是目录"),
+    ("Invalid argument", "参数无效"),
+    ("No such device", "没有这个设备"),
+    ("Input/output error", "输入输出错误"),
+    ("(os error ", "(errno "),
+];
+
+/// A reason, or a text with one in it, in a language.
+pub fn in_words(text: &str, lang: Lang) -> String {
+    if lang == Lang::En {
+        return text.to_owned();
+    }
+    REASONS.iter().fold(text.to_owned(), |text, (en, zh)| text.replace(en, zh))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `Told::not("...")` of the sources.
+    #[test]
+    fn each_reason_is_told_in_chinese_too() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/monitor");
+        let mut seen = 0;
+        for name in ["counter", "files", "kernel", "pinned", "ports", "sample"] {
+            let source = std::fs::read_to_string(folder.join(format!("{name}.rs"))).unwrap();
+            let code = source.split("#[cfg(test)]").next().unwrap();
+            let reasons =
+                ["Told::not(\"", "nothing_told(\"", "let why = \"", "let not_counted = \""];
+            for part in reasons.iter().flat_map(|begin| code.split(begin).skip(1)) {
+                let end =
+                    part.replace("\\\"", "\u{1}").split('"').next().unwrap().replace('\u{1}', "\"");
+                let zh = in_words(&end, Lang::Zh);
+                assert!(zh.chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c)), "{end}: {zh}");
+                seen += 1;
+            }
+        }
+        assert!(seen >= 12, "{seen}");
+        assert_eq!(in_words("x: not declared", Lang::En), "x: not declared");
+    }
 
     #[test]
     fn both_are_written_and_read_again() {

@@ -7,7 +7,7 @@ use super::known::{Class, Rule};
 use super::pinned::Limit;
 use super::ports::{Device, Region};
 use super::sample::Sample;
-use super::told::Told;
+use super::told::{Told, in_words};
 use crate::bench::units::{per_second, size};
 use crate::lang::Lang;
 use std::collections::BTreeMap;
@@ -84,6 +84,9 @@ pub fn panes(sample: &Sample, top: usize, lang: Lang) -> Vec<Pane> {
             pane.notes.push(missing.clone());
         }
     }
+    for note in panes.iter_mut().flat_map(|pane| &mut pane.notes) {
+        *note = in_words(note, lang);
+    }
     panes
 }
 
@@ -110,7 +113,7 @@ fn huge_pages(sample: &Sample, lang: Lang) -> Pane {
         (lang.pick("node", "节点"), false),
         (lang.pick("pages", "总数"), true),
         (lang.pick("free", "空闲"), true),
-        (lang.pick("reserved", "已承诺"), true),
+        (lang.pick("reserved", "已保留"), true),
         (lang.pick("surplus", "超额"), true),
         (lang.pick("in use", "已用"), true),
     ];

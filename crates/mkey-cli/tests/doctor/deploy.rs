@@ -33,6 +33,26 @@ fn the_daemon_set_runs_the_monitor_on_each_node() {
     }
 }
 
+/// What is asked in it has to be what other pods get: a privileged pod would say that all is well.
+#[test]
+fn the_pods_of_doctor_may_do_no_more_than_others() {
+    let all = yaml("kubernetes/doctor.yaml");
+    let (set, pod) = (&all[0], &all[0]["spec"]["template"]);
+    assert_eq!(set["kind"].as_str(), Some("DaemonSet"));
+    assert_eq!(set["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"]);
+    assert_eq!(pod["metadata"]["labels"]["app"].as_str(), Some("mkey-doctor"));
+    let gather = std::fs::read_to_string(file("kubernetes/gather.sh")).unwrap();
+    assert!(gather.contains("--selector app=mkey-doctor"));
+    let security = &pod["spec"]["containers"][0]["securityContext"];
+    assert_eq!(security["privileged"].as_bool(), Some(false));
+    assert!(security["capabilities"].is_badvalue() && pod["spec"]["volumes"].is_badvalue());
+    // The image has a user of its own, whose capabilities would not be in effect.
+    let monitor = yaml("kubernetes/daemonset.yaml");
+    let monitor = monitor.iter().find(|one| one["kind"].as_str() == Some("DaemonSet")).unwrap();
+    let monitor = &monitor["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+    assert_eq!(monitor["runAsUser"].as_i64(), Some(0));
+}
+
 #[test]
 fn the_play_gathers_and_compares_reports() {
     let all = yaml("ansible/doctor.yml");
@@ -50,6 +70,7 @@ fn the_play_gathers_and_compares_reports() {
         }
     }
     assert_eq!(commands.len(), 2);
+    assert_eq!(commands[0][0], "/usr/local/bin/mkey");
     for command in commands {
         Cli::try_parse_from(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
     }
@@ -79,7 +100,7 @@ fn the_scripts_gather_reports_and_compare_them() {
     };
     program(
         "kubectl",
-        "#!/bin/sh\ncase \"$3\" in\nget) echo pod/mkey-1; echo pod/mkey-2;;\nexec) shift 5; exec \"$@\";;\nesac\n",
+        "#!/bin/sh\ncase \"$3\" in\nget) echo pod/mkey-3; echo pod/mkey-1; echo pod/mkey-2;;\nexec) [ $4 = pod/mkey-3 ] && exit 126; shift 5; exec \"$@\";;\nesac\n",
     );
     // The options of srun, and then the command, once for each node.
     program("srun", "#!/bin/sh\nshift 2\nNODE=n1 \"$@\" && NODE=n2 \"$@\"\n");
@@ -101,6 +122,14 @@ fn the_scripts_gather_reports_and_compare_them() {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("2 hosts"), "{script}: {text}\n{output:?}");
+        assert!(
+            !text.contains("this process"),
+            "{script}: the report of a node is no result: {text}"
+        );
+        // A folder that has reports already is refused.
+        let mut again = Command::new("sh");
+        again.arg(file(script)).arg(&reports).env("PATH", &path).env("SLURM_JOB_NUM_NODES", "2");
+        assert_eq!(again.output().unwrap().status.code(), Some(3));
         for name in names {
             assert!(reports.join(name).exists(), "{script}: {name}");
         }

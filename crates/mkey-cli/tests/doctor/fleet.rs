@@ -60,12 +60,12 @@ fn the_odd_hosts_of_a_fleet_are_told() {
 }
 
 #[test]
-fn no_report_is_2_and_no_folder_is_an_error() {
+fn no_report_is_3_and_so_is_no_folder() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.json"), "[]").unwrap();
     let (code, stdout, stderr) = merge(folder.path(), &["--lang", "en"]);
-    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert_eq!((code, stdout.as_str()), (3, ""));
     assert!(stderr.contains("skipped x.json") && stderr.contains("no report"), "{stderr}");
     let (code, _, stderr) = merge(Path::new("/nonexistent"), &[]);
-    assert!(code == 1 && stderr.contains("/nonexistent"), "{stderr}");
+    assert!(code == 3 && stderr.contains("/nonexistent"), "{stderr}");
 }

@@ -112,7 +112,11 @@ impl Host {
         host.maps(40);
         host.put("proc/self/environ", "HOME=/root\0").put("proc/self/fd/0", "");
         host.put("proc/self/cgroup", "0::/user.slice/user-0.slice/session-3.scope\n");
+        host.put("sys/fs/cgroup/user.slice/user-0.slice/session-3.scope/cgroup.procs", "7\n");
         host.link("proc/self/ns/user", "user:[4026531837]");
+        host.link("proc/self/ns/pid", "pid:[4026531836]");
+        host.link("proc/self/ns/net", "net:[4026531840]");
+        host.link("proc/1/ns/net", "net:[4026531840]");
         host.put("proc/cmdline", "ro hugepagesz=2M hugepages=1024 iommu=pt\n");
         host.put("proc/sys/kernel/osrelease", "6.12.0\n");
         host.put("proc/sys/kernel/hostname", "node1\n");
@@ -158,6 +162,23 @@ impl Host {
         host.put("sys/class/net/eth2/mtu", "1500\n");
         host.put("sys/class/net/eth2/ecn/roce_np/enable/3", "0\n");
         host.put("sys/module/nvidia/version", "570.00\n");
+        host
+    }
+
+    /// Two nodes with pages, all of those of the device's node in use.
+    pub fn two_nodes() -> Self {
+        let host = Self::healthy();
+        host.put("sys/devices/system/node/online", "0-1\n");
+        host.put("sys/devices/system/node/node1/cpulist", "32-63\n");
+        host.pool(2048, 8192, 4000);
+        for (node, free) in [(0, 0), (1, 4000)] {
+            let file = |name: &str| {
+                format!("sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/{name}")
+            };
+            host.put(&file("nr_hugepages"), "4096\n");
+            host.put(&file("free_hugepages"), format!("{free}\n"));
+            host.put(&file("surplus_hugepages"), "0\n");
+        }
         host
     }
 

@@ -1,11 +1,14 @@
 //! What a Linux host says of its marking, and where it says so.
 
 use crate::config::marking::Marking;
+use crate::files::Files;
+use crate::interfaces;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::Read;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// What a host says. Several places may say the same thing, or contradict each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +25,8 @@ pub struct Host {
     pub pfc: Vec<Pfc>,
     /// The priorities that DSCPs have, by network device.
     pub map: Vec<Mapped>,
+    /// The network devices that said that no DSCP has one.
+    pub unmapped: Vec<String>,
 }
 
 /// A value and where it was read.
@@ -115,10 +120,10 @@ impl Host {
     }
 }
 
-/// Reads a host below `root`; `dcb` runs iproute2's program with these arguments and gives what it
+/// Reads a host's files; `dcb` runs iproute2's program with these arguments and gives what it
 /// printed; `variable` is the environment.
 pub fn read(
-    root: &Path,
+    files: &Files,
     device: Option<&str>,
     dcb: &dyn Fn(&[&str]) -> Option<String>,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -129,54 +134,61 @@ pub fn read(
         host.roce_dscp
             .extend(class.map(|class| Value { value: class >> 2, from: name.to_owned() }));
     }
-    for rdma in names(&root.join("sys/class/infiniband")) {
+    for rdma in files.names(DEVICES).unwrap_or_default() {
         if device.is_none_or(|device| device == rdma) {
-            read_device(root, &rdma, dcb, &mut host);
+            read_device(files, &rdma, dcb, &mut host);
         }
     }
     host
 }
 
-fn read_device(root: &Path, rdma: &str, dcb: &dyn Fn(&[&str]) -> Option<String>, host: &mut Host) {
-    let value = |path: PathBuf| -> Option<(u8, String)> {
-        let text = fs::read_to_string(&path).ok()?;
-        let shown = path.strip_prefix(root).unwrap_or(&path).display();
-        Some((last_number(&text)?, format!("/{shown}")))
+/// The folder of the devices.
+const DEVICES: &str = "sys/class/infiniband";
+
+fn read_device(
+    files: &Files,
+    rdma: &str,
+    dcb: &dyn Fn(&[&str]) -> Option<String>,
+    host: &mut Host,
+) {
+    let value = |path: String| -> Option<(u8, String)> {
+        Some((last_number(&files.text(&path).ok()?)?, format!("/{path}")))
     };
-    let class = |path: PathBuf| value(path).filter(|(class, _)| *class != 0);
-    let sys = root.join("sys/class/infiniband").join(rdma);
-    let kernel = root.join("sys/kernel");
+    let class = |path: String| value(path).filter(|(class, _)| *class != 0);
+    let sys = format!("{DEVICES}/{rdma}");
     let dscps = [
-        class(sys.join("tc/1/traffic_class")),
-        class(kernel.join("config/rdma_cm").join(rdma).join("ports/1/default_roce_tos")),
+        class(format!("{sys}/tc/1/traffic_class")),
+        class(format!("sys/kernel/config/rdma_cm/{rdma}/ports/1/default_roce_tos")),
     ];
     let dscps = dscps.into_iter().flatten();
     host.roce_dscp.extend(dscps.map(|(class, from)| Value { value: class >> 2, from }));
-    let bnxt = kernel.join("config/bnxt_re").join(rdma).join("ports/1/cc");
-    let pci = fs::canonicalize(sys.join("device")).ok();
-    let pci = pci.as_deref().and_then(Path::file_name).unwrap_or_default();
-    let mlx5 = kernel.join("debug/mlx5").join(pci).join("cc_params");
-    let nets = names(&sys.join("device/net"));
-    let mut put = |field: fn(&mut Host) -> &mut Vec<Value>, path: PathBuf, most: u8| {
+    let bnxt = format!("sys/kernel/config/bnxt_re/{rdma}/ports/1/cc");
+    let pci = files.real_name(&format!("{sys}/device")).unwrap_or_default();
+    let mlx5 = format!("sys/kernel/debug/mlx5/{pci}/cc_params");
+    let nets = nets(files, &sys);
+    let mut put = |field: fn(&mut Host) -> &mut Vec<Value>, path: String, most: u8| {
         let found = value(path).filter(|(value, _)| *value <= most);
         field(host).extend(found.map(|(value, from)| Value { value, from }));
     };
-    put(|h| &mut h.roce_dscp, bnxt.join("roce_dscp"), 63);
-    put(|h| &mut h.roce_prio, bnxt.join("roce_prio"), 7);
-    put(|h| &mut h.cnp_dscp, bnxt.join("cnp_dscp"), 63);
-    put(|h| &mut h.cnp_prio, bnxt.join("cnp_prio"), 7);
-    put(|h| &mut h.cnp_dscp, mlx5.join("np_cnp_dscp"), 63);
-    put(|h| &mut h.cnp_prio, mlx5.join("np_cnp_prio"), 7);
+    put(|h| &mut h.roce_dscp, format!("{bnxt}/roce_dscp"), 63);
+    put(|h| &mut h.roce_prio, format!("{bnxt}/roce_prio"), 7);
+    put(|h| &mut h.cnp_dscp, format!("{bnxt}/cnp_dscp"), 63);
+    put(|h| &mut h.cnp_prio, format!("{bnxt}/cnp_prio"), 7);
+    put(|h| &mut h.cnp_dscp, format!("{mlx5}/np_cnp_dscp"), 63);
+    put(|h| &mut h.cnp_prio, format!("{mlx5}/np_cnp_prio"), 7);
     for net in &nets {
-        let ofed = root.join("sys/class/net").join(net).join("ecn/roce_np");
-        put(|h| &mut h.cnp_dscp, ofed.join("cnp_dscp"), 63);
-        put(|h| &mut h.cnp_prio, ofed.join("cnp_802p_prio"), 7);
+        let ofed = format!("sys/class/net/{net}/ecn/roce_np");
+        put(|h| &mut h.cnp_dscp, format!("{ofed}/cnp_dscp"), 63);
+        put(|h| &mut h.cnp_prio, format!("{ofed}/cnp_802p_prio"), 7);
     }
     for net in &nets {
         let from = format!("dcb app show dev {net}");
         let map = dcb(&["-j", "app", "show", "dev", net]);
-        let map = map.map(|text| dscp_priorities(&text)).unwrap_or_default();
-        host.map.extend(map.into_iter().map(|(dscp, priority)| Mapped {
+        let map = map.and_then(|text| dscp_priorities(&text));
+        if map.as_ref().is_some_and(Vec::is_empty) {
+            host.unmapped.push(net.clone());
+        }
+        host.map.extend(map.into_iter().flatten().map(|(dscp, priority)| Mapped {
             dscp,
             priority,
             from: from.clone(),
@@ -187,25 +199,67 @@ fn read_device(root: &Path, rdma: &str, dcb: &dyn Fn(&[&str]) -> Option<String>,
     }
 }
 
+/// The interfaces of all ports of the device with this folder, each once.
+fn nets(files: &Files, device: &str) -> Vec<String> {
+    let below = |name: &str| format!("{device}/{name}");
+    let mut ports = files.names(&below("ports")).unwrap_or_default();
+    // One that shows no ports has its card's interfaces all the same.
+    if ports.is_empty() {
+        ports.push("1".to_owned());
+    }
+    let text = |name: &str| files.line(&below(name)).ok();
+    let names = |name: &str| files.names(&below(name)).unwrap_or_default();
+    let all =
+        ports.iter().flat_map(|port| interfaces::of_port(port, ports.len() == 1, text, names));
+    all.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Programs that have not ended after this are ended.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Runs iproute2's `dcb`, where it is installed.
 pub fn dcb(arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("dcb");
-    let output =
-        command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    command.args(arguments);
+    told_by(command, PATIENCE)
 }
 
-/// `dcb -j app show`: pairs of DSCP and priority.
-fn dscp_priorities(json: &str) -> Vec<(u8, u8)> {
-    let Ok(value) = serde_json::from_str::<serde_json::Value>(json) else { return Vec::new() };
-    let pairs = value.get("dscp_prio").and_then(|pairs| pairs.as_array());
+/// What a program printed; nothing if it is not there, fails, or takes longer.
+fn told_by(mut command: Command, patience: Duration) -> Option<String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let mut stdout = child.stdout.take()?;
+    let (sender, receiver) = mpsc::channel();
+    let reader = std::thread::Builder::new().spawn(move || {
+        let mut bytes = Vec::new();
+        let read = stdout.by_ref().take(LONGEST).read_to_end(&mut bytes);
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(read.map(|_| bytes));
+    });
+    let told = reader.ok().and_then(|_| receiver.recv_timeout(patience).ok());
+    if told.is_none() {
+        // It may have ended meanwhile.
+        let _ = child.kill();
+    }
+    let status = child.wait().ok()?;
+    let bytes = told?.ok()?;
+    status.success().then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// No answer is as long as this, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// `dcb -j app show`: pairs of DSCP and priority; `None` if it is no answer.
+fn dscp_priorities(json: &str) -> Option<Vec<(u8, u8)>> {
+    let value: serde_json::Value = serde_json::from_str(json).ok()?;
+    // Where there are none the whole list is left out.
+    let pairs = value.as_object()?.get("dscp_prio").and_then(|pairs| pairs.as_array());
     let number = |value: Option<&serde_json::Value>| u8::try_from(value?.as_u64()?).ok();
-    pairs
+    let all = pairs
         .into_iter()
         .flatten()
-        .filter_map(|pair| Some((number(pair.get(0))?, number(pair.get(1))?)))
-        .filter(|(dscp, priority)| *dscp < 64 && *priority < 8)
-        .collect()
+        .filter_map(|pair| Some((number(pair.get(0))?, number(pair.get(1))?)));
+    Some(all.filter(|(dscp, priority)| *dscp < 64 && *priority < 8).collect())
 }
 
 /// `dcb -j pfc show`: which priorities are on.
@@ -223,14 +277,6 @@ fn last_number(text: &str) -> Option<u8> {
         Some(hex) => u8::from_str_radix(hex, 16).ok(),
         None => word.parse().ok(),
     }
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::vendor::Vendor;
 use crate::bench::export;
 use crate::cli::print;
 use crate::exit::End;
+use crate::files::Files;
 use crate::input;
 use clap::Args;
 use compare::{Finding, Level};
@@ -93,9 +94,8 @@ pub fn run(args: &CheckArgs) -> Result<(), End> {
     })?;
     let told = told::read(vendor, &text).map_err(|why| End::failed(format!("{name}: {why}")))?;
     let mut host = if args.host {
-        host::read(Path::new("/"), args.device.as_deref(), &host::dcb, &|name| {
-            std::env::var(name).ok()
-        })
+        let files = Files::below(None).map_err(End::failed)?;
+        host::read(&files, args.device.as_deref(), &host::dcb, &|name| std::env::var(name).ok())
     } else {
         Host::default()
     };

@@ -10,7 +10,7 @@ use super::ended;
 use super::texts::Words;
 use crate::bench::export;
 use crate::cli::print;
-use crate::exit::End;
+use crate::exit::{End, NO_REPORT};
 use crate::lang::Lang;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// [`End`]: how the run ended before it was done; [`End::Status`] 1 if hosts differ, have warnings or
-/// reports were skipped, 2 if a host has failures or there is no report.
+/// reports were skipped, 2 if a host has failures, 3 if there is no report.
 pub fn run(folder: &Path, json: Option<&Path>, words: &Words, lang: Lang) -> Result<(), End> {
     let (hosts, skipped) = read::folder(folder, words, lang)?;
     if hosts.is_empty() {
@@ -28,7 +28,7 @@ pub fn run(folder: &Path, json: Option<&Path>, words: &Words, lang: Lang) -> Res
             let told = [("file", skip.file.clone()), ("why", skip.why.clone())];
             why.push_str(&format!("\n  {}", words.fill("merge-skipped", lang, &told)));
         }
-        return Err(End::Status(2, why));
+        return Err(End::Status(NO_REPORT, why));
     }
     let merged = compare::compare(&hosts, skipped);
     if let Some(path) = json {

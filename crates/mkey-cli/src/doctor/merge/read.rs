@@ -1,10 +1,10 @@
 //! Reports read from a folder: of whatever version and length, and whoever put them there.
 
-use crate::doctor::files::{Files, Unread, Why};
 use crate::doctor::finding::Status;
 use crate::doctor::report::{KIND, SCHEMA, printable};
 use crate::doctor::texts::Words;
 use crate::exit::End;
+use crate::files::{Files, Unread, Why};
 use crate::input;
 use crate::lang::Lang;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,9 @@ pub struct Mend {
     /// Commands.
     #[serde(default)]
     pub run: Vec<String>,
+    /// Commands for once, after those of all others.
+    #[serde(default)]
+    pub then: Vec<String>,
     /// What is to be put somewhere by hand.
     #[serde(default)]
     pub edit: Vec<String>,
@@ -86,6 +89,7 @@ pub fn folder(folder: &Path, words: &Words, lang: Lang) -> Result<(Vec<Host>, Ve
     let files = Files::below(Some(folder)).map_err(|error| failed(error.to_string()))?;
     let names = files.names(".").map_err(|Unread { why, .. }| match why {
         Why::Error(error) => failed(error),
+        Why::Denied => failed("permission denied".to_owned()),
         other => failed(format!("{other:?}")),
     })?;
     let (mut reports, mut skipped) = (Vec::<(String, Raw)>::new(), Vec::new());
@@ -170,6 +174,7 @@ fn clean(told: Told) -> Told {
             .map(|mend| Mend {
                 what: printable(&mend.what),
                 run: all(mend.run),
+                then: all(mend.then),
                 edit: all(mend.edit),
             })
             .collect(),

@@ -73,7 +73,7 @@ fn to_mend(writer: &mut Writer<'_>, one: &ToMend) {
     writer.line("      @ ", &listed(&one.hosts));
     for mend in &one.mend {
         writer.line("      ", &mend.what);
-        for command in mend.run.iter().chain(&mend.edit) {
+        for command in mend.run.iter().chain(&mend.then).chain(&mend.edit) {
             writer.whole(&format!("          {command}"));
         }
     }

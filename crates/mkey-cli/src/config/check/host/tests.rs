@@ -1,5 +1,11 @@
 use super::*;
 use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+
+fn below(root: &tempfile::TempDir) -> Files {
+    Files::below(Some(root.path())).unwrap()
+}
 
 fn put(root: &Path, file: &str, text: &str) {
     let path = root.join(file);
@@ -39,7 +45,7 @@ fn dcb_of(arguments: &[&str]) -> Option<String> {
 fn each_value_comes_with_the_place_it_was_read_in() {
     let root = sick_host();
     let variable = |name: &str| (name == "NCCL_IB_TC").then(|| "106".to_owned());
-    let host = read(root.path(), None, &dcb_of, &variable);
+    let host = read(&below(&root), None, &dcb_of, &variable);
     let places: Vec<(u8, &str)> =
         host.roce_dscp.iter().map(|v| (v.value, v.from.as_str())).collect();
     assert_eq!(
@@ -54,14 +60,14 @@ fn each_value_comes_with_the_place_it_was_read_in() {
     assert_eq!(host.pfc[0].priorities, [3].into());
     assert_eq!(host.map.len(), 2);
     assert!(host.marking().is_some());
-    let none = read(root.path(), Some("a_odd0"), &dcb_of, &|_| None);
+    let none = read(&below(&root), Some("a_odd0"), &dcb_of, &|_| None);
     assert!(none.says_nothing());
 }
 
 #[test]
 fn what_is_said_on_the_command_line_comes_first() {
     let root = sick_host();
-    let mut host = read(root.path(), None, &dcb_of, &|_| None);
+    let mut host = read(&below(&root), None, &dcb_of, &|_| None);
     host.say(Some(24), None, None, None);
     assert_eq!((host.roce_dscp(), host.roce_dscp.len()), (Some(24), 1));
     // Its priority is that of the map, which does not know 24.
@@ -77,12 +83,44 @@ fn broadcoms_configfs() {
     {
         put(root.path(), &format!("sys/kernel/config/bnxt_re/bnxt_re0/ports/1/cc/{file}"), text);
     }
-    let host = read(root.path(), None, &|_| None, &|_| None);
+    let host = read(&below(&root), None, &|_| None, &|_| None);
     assert_eq!(
         (host.roce_dscp(), host.roce_prio(), host.cnp_dscp()),
         (Some(26), Some(3), Some(48))
     );
     assert_eq!(host.cnp_prio(), None, "9 is no priority");
+}
+
+/// mlx5 trusts the VLAN's priority until a DSCP has one.
+#[test]
+fn a_map_that_is_empty_is_not_one_that_nobody_told() {
+    let root = sick_host();
+    let read = |answer: &'static str| {
+        let dcb = move |_: &[&str]| Some(answer.to_owned());
+        read(&below(&root), None, &dcb, &|_| None)
+    };
+    for none in ["{}", r#"{"dscp_prio":[]}"#] {
+        let host = read(none);
+        assert_eq!((host.unmapped.as_slice(), host.map.len()), (&["eth2".to_owned()][..], 0));
+    }
+    assert!(read("no answer").unmapped.is_empty() && read("[]").unmapped.is_empty());
+    let silent = super::read(&below(&root), None, &|_| None, &|_| None);
+    assert!(silent.unmapped.is_empty());
+}
+
+#[test]
+fn a_program_that_does_not_end_is_ended() {
+    let program = |words: &[&str]| {
+        let mut command = Command::new("sh");
+        command.arg("-c").args(words);
+        command
+    };
+    let briefly = Duration::from_millis(50);
+    assert_eq!(told_by(program(&["exec sleep 1000"]), briefly), None);
+    let long = Duration::from_secs(60);
+    assert_eq!(told_by(program(&["echo a"]), long).as_deref(), Some("a\n"));
+    assert_eq!(told_by(program(&["echo a; exit 3"]), long), None);
+    assert_eq!(told_by(Command::new("/nonexistent"), long), None);
 }
 
 proptest! {

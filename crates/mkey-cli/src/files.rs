@@ -1,5 +1,6 @@
 //! Files of a host, read below a root: whatever they hold, and however long they are.
 
+use crate::explain::errno;
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -37,10 +38,16 @@ pub enum Why {
     Missing,
     /// This user may not read it.
     Denied,
-    /// The kernel, or the file system, refuses; in its words.
+    /// The kernel, or the file system, refuses: its errno.
     Error(String),
+    /// It is something else than a file.
+    NoFile,
+    /// A link that leads out of the root.
+    Outside,
     /// It holds something else: its beginning.
     Garbage(String),
+    /// It has no line of this name.
+    NoLine(String),
 }
 
 impl Files {
@@ -154,22 +161,19 @@ impl Files {
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
+    /// The name of what a path is in the end, links followed, as long as they stay below the root.
+    pub fn real_name(&self, path: &str) -> Option<String> {
+        let real = self.checked(path).ok()?.canonicalize().ok()?;
+        Some(real.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// Whether something is there.
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
     fn open(&self, path: &str) -> Result<File, Unread> {
-        let place = self.checked(path)?;
-        // A pipe that nobody writes to must not keep us.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(place);
-        let file = file.map_err(|error| unread(path, &error))?;
-        match file.metadata() {
-            Ok(data) if data.is_file() => Ok(file),
-            Ok(_) => Err(Unread { path: shown(path), why: Why::Error("no file".to_owned()) }),
-            Err(error) => Err(unread(path, &error)),
-        }
+        opened(&self.checked(path)?).map_err(|error| unread(path, &error))
     }
 
     /// The place of a path, which is below the root also where links lead elsewhere.
@@ -180,8 +184,35 @@ impl Files {
         if real.starts_with(inside) {
             return Ok(real);
         }
-        Err(Unread { path: shown(path), why: Why::Error("leads out of the root".to_owned()) })
+        Err(Unread { path: shown(path), why: Why::Outside })
     }
+}
+
+/// Reads a file that may be anything: at most `longest` bytes, and without waiting for who writes to a
+/// pipe.
+///
+/// # Errors
+/// As the system refuses it; that it is no file.
+pub fn bounded(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    opened(path)?.take(longest).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn opened(path: &Path) -> io::Result<File> {
+    // A pipe that nobody writes to must not keep us.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.file_type() {
+        kind if kind.is_file() => Ok(file),
+        kind if kind.is_dir() => Err(io::Error::from(rustix::io::Errno::ISDIR)),
+        _ => Err(io::Error::other("no file")),
+    }
+}
+
+/// A line that a file was expected to have.
+pub fn no_line(path: &str, name: &str) -> Unread {
+    Unread { path: shown(path), why: Why::NoLine(name.to_owned()) }
 }
 
 /// What a file was expected not to hold.
@@ -198,7 +229,9 @@ fn unread(path: &str, error: &io::Error) -> Unread {
     let why = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::Missing,
         io::ErrorKind::PermissionDenied => Why::Denied,
-        _ => Why::Error(error.to_string()),
+        io::ErrorKind::IsADirectory => Why::NoFile,
+        _ if error.raw_os_error().is_none() => Why::NoFile,
+        _ => Why::Error(errno::shown(error)),
     };
     Unread { path: shown(path), why }
 }
@@ -229,9 +262,10 @@ mod tests {
         assert_eq!(why("empty"), Why::Garbage(String::new()));
         assert_eq!(why("none"), Why::Missing);
         assert_eq!(why("number/below"), Why::Missing);
-        for path in ["folder", "pipe", "out"] {
-            assert!(matches!(why(path), Why::Error(_)), "{path}");
-        }
+        assert_eq!(
+            [why("folder"), why("pipe"), why("out")],
+            [Why::NoFile, Why::NoFile, Why::Outside]
+        );
         assert_eq!(files.text("none").unwrap_err().path, "/none");
         assert_eq!(files.lines("words"), Ok(0));
         assert_eq!(files.names("folder"), Ok(Vec::new()));
