@@ -32,6 +32,14 @@ const fn declines(options: &'static str, words: &'static str) -> Run {
 }
 
 impl Program {
+    /// Whether the device itself mends what is lost on the way.
+    pub fn is_reliable(&self, run: &Run) -> bool {
+        let unreliable = ["UC", "UD"];
+        let arguments = self.arguments(run);
+        !unreliable.iter().any(|kind| arguments.contains(kind))
+            && !["ibv_uc_pingpong", "ibv_ud_pingpong"].contains(&self.name)
+    }
+
     /// The arguments of a run. A later option counts where one is given twice.
     pub fn arguments(&self, run: &Run) -> Vec<&'static str> {
         [self.always, run.options].iter().flat_map(|words| words.split_whitespace()).collect()

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Both sides of a run have ended by then. They take less than a second on a machine that does nothing
 /// else; a busy one lets each side wait for the other at every message.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// perftest measures the processor's frequency before it reports, and gives up where that scatters, as it
 /// does on a machine that is busy. That is no matter of the device.
 const SCATTERED: &str = "Can't produce a report";
