@@ -2,6 +2,7 @@
 //! process, on whatever machine.
 
 use crate::files;
+use mkey_os::limits::INITIAL_USER_NAMESPACE;
 use std::path::Path;
 
 /// No list of a namespace's ids is as long as this, in bytes.
@@ -43,7 +44,7 @@ pub fn has_capability(status: &str, set: &str, bit: u32) -> Option<bool> {
 /// read, by its `uid_map`, which in that namespace maps all ids to themselves. `None` if neither tells.
 pub fn in_initial_namespace(link: Option<&str>, uid_map: Option<&str>) -> Option<bool> {
     if let Some(link) = link {
-        return Some(link == "user:[4026531837]");
+        return Some(link == INITIAL_USER_NAMESPACE);
     }
     let map: Vec<u64> = uid_map?.split_whitespace().map_while(|id| id.parse().ok()).collect();
     (!map.is_empty()).then(|| map == [0, 0, u64::from(u32::MAX)])

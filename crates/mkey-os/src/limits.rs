@@ -45,12 +45,15 @@ pub fn has_ipc_lock() -> Result<bool, OsError> {
         && in_initial_user_namespace())
 }
 
+/// What `/proc/PID/ns/user` leads to in the user namespace that the kernel booted with: its number is
+/// fixed there (`PROC_USER_INIT_INO`).
+pub const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
+
 /// Whether this process is in the user namespace that the kernel booted with; true where `/proc`
 /// does not say. Asked of the namespace itself: another one may map all ids as this one does.
 pub fn in_initial_user_namespace() -> bool {
-    /// The kernel's fixed inode number of it (`PROC_USER_INIT_INO`).
-    const INITIAL: &str = "user:[4026531837]";
-    fs::read_link("/proc/self/ns/user").map_or(true, |link| link.as_os_str() == INITIAL)
+    fs::read_link("/proc/self/ns/user")
+        .map_or(true, |link| link.as_os_str() == INITIAL_USER_NAMESPACE)
 }
 
 /// Memory of this process that is held in place, in bytes.

@@ -176,6 +176,8 @@ fn memory(at: &Context, groups: &str) -> Finding {
         .value("limit", size(room.limit))
         .measure("used", size(room.used))
         .measure("left", size(room.left()))
+        // Twice as much: a fixed figure may be less than there is.
+        .word("gib", room.limit.saturating_mul(2).div_ceil(1 << 30))
         .file(&room.file);
     room.told(finding).mend("memory-cgroup")
 }

@@ -138,3 +138,47 @@ fn any_huge(checks: &[&Check]) -> Answer {
         (false, false) => Answer::Unseen,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(code: Code, subject: &str, status: Status) -> Check {
+        Check {
+            code,
+            subject: subject.to_owned(),
+            status,
+            found: String::new(),
+            values: Default::default(),
+            measured: Default::default(),
+            read: Vec::new(),
+            why: String::new(),
+            mend: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_nic_is_well_only_if_it_told_its_limits_and_what_is_in_use() {
+        let of = |told: &[(Code, &str, Status)]| {
+            let all: Vec<Check> =
+                told.iter().map(|(code, subject, status)| check(*code, subject, *status)).collect();
+            devices_well(&all.iter().collect::<Vec<_>>())
+        };
+        let opens = (Code::DeviceOpen, "a", Status::Ok);
+        let limits = (Code::DeviceLimits, "a", Status::Ok);
+        let used = (Code::Resources, "a", Status::Ok);
+        let (up, down) = ((Code::Port, "a/1", Status::Ok), (Code::Port, "a/2", Status::Warn));
+        let group = (Code::RdmaCgroup, "a", Status::Ok);
+        assert_eq!(of(&[opens, up, down, limits, used, group]), Answer::Yes);
+        assert_eq!(of(&[opens, down, limits, used]), Answer::No);
+        assert_eq!(of(&[opens, up, limits]), Answer::Unseen);
+        // No limit of a control group is no answer of the device.
+        let untried = |code| (code, "", Status::NotApplicable);
+        let none = [Code::DeviceOpen, Code::DeviceLimits, Code::Resources].map(untried);
+        assert_eq!(of(&[&none[..], &[group, up]].concat()), Answer::Unseen);
+        assert_eq!(of(&[(Code::DeviceOpen, "a", Status::Fail), up]), Answer::No);
+        let other = (Code::DeviceOpen, "b", Status::Ok);
+        assert_eq!(of(&[opens, other, limits, used]), Answer::Unseen);
+        assert_eq!(of(&[]), Answer::Unseen);
+    }
+}

@@ -173,7 +173,11 @@ impl Words {
         let (run, then, edit) = (lines(&text.run), lines(&text.then), lines(&text.edit));
         // A container's /sys is read-only, and it has no sudo: nothing of it is a command here.
         if text.host && container {
-            let what = self.fill("on-host", lang, &[("what", what)]);
+            // A text for this launcher says itself where.
+            let what = match text.launcher {
+                Some(_) => what,
+                None => self.fill("on-host", lang, &[("what", what)]),
+            };
             let edit = [run, then, edit].concat();
             return Some(Mend { what, run: Vec::new(), then: Vec::new(), edit });
         }

@@ -6,7 +6,9 @@ mod deploy;
 mod fleet;
 mod host;
 mod live;
+mod mended;
 mod roots;
+mod unseen;
 
 use serde_json::Value;
 
