@@ -46,7 +46,9 @@ const RING: usize = 7;
 const DATAGRAMS: usize = 8;
 
 fn open_shared(board: &Board, end: &mut Option<End>, _: u64) -> Result<()> {
-    *end = Some(opened(board, Side::Second, Link::SharedMemory)?);
+    let connected = opened(board, Side::Second, Link::SharedMemory)?;
+    receives(&connected)?;
+    *end = Some(connected);
     Ok(())
 }
 
@@ -86,6 +88,11 @@ fn flags(board: &Board, _: &mut Option<End>, count: u64) -> Result<()> {
         board.word(PONG).store(number, Ordering::Release);
     }
     Ok(())
+}
+
+/// Both sides have them before anything comes.
+fn receives(end: &End) -> Result<()> {
+    (0..16).try_for_each(|_| end.receive(&[end.sge(0, 8)]))
 }
 
 /// Answers SENDs.
@@ -207,10 +214,7 @@ pub fn latency(setup: &Setup) -> Result<Vec<Line>> {
     let (second, end) = linked(setup, Link::SharedMemory)?;
     let second = std::cell::RefCell::new(second);
     let (into, from) = ([end.sge(0, 8)], [end.sge(64, 8)]);
-    for _ in 0..16 {
-        end.receive(&into)?;
-    }
-    // The other side has receives before anything comes.
+    receives(&end)?;
     let failed = Failed::default();
     let send_trip = || -> Result<f64> {
         let second = &mut *second.borrow_mut();
