@@ -72,9 +72,11 @@ fn borrow(lend: Lend, address: u64, length: u64) -> Borrow {
 fn what_is_lent_is_written_and_nothing_else() {
     let _alone = lock(&ALONE);
     let both = to_itself();
+    // One for all: the lease is of this memory.
+    let mut room = vec![0u8; 6000];
     for start in 0..9 {
         for length in (1..40).chain([200, 4096, 5000]) {
-            let mut room = vec![0u8; 6000];
+            room.fill(0);
             let source: Vec<u8> = (0..length).map(|at| at as u8 | 1).collect();
             let whole = borrow(LEND, 1000 + start, length as u64);
             // Others of this process may take back what is lent just now.
