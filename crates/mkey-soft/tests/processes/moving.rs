@@ -25,13 +25,14 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a_message_is_answered_before_what_the_program_sends_back", an_echo),
     ("many_processes_at_once", many_processes),
     ("who_waits_for_an_event_is_woken", events),
-    ("idle_costs_nothing", idle),
 ];
 
 /// Where each process has a port of its own. Of one port the other process may have taken the packet in,
 /// and hands it on late, as any network may; it says nothing of its connection.
-pub const OWN_PORT: &[(&str, Test)] =
-    &[("packets_of_a_former_connection_are_not_heard", a_former_connection)];
+pub const OWN_PORT: &[(&str, Test)] = &[
+    ("packets_of_a_former_connection_are_not_heard", a_former_connection),
+    ("idle_costs_nothing", idle),
+];
 
 /// Tests that no link makes a difference to.
 pub const ONCE: &[(&str, Test)] = &[
