@@ -2,13 +2,14 @@
 //! pages to reserve, io_uring and userfaultfd denied by Docker's seccomp profile.
 
 mod common;
+#[path = "common/confined.rs"]
+mod in_container;
 
 use common::{alone, measured};
+use in_container::become_confined;
 use mkey_cli::bench::report::{Outcome, Report};
-use mkey_os::confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -16,19 +17,12 @@ use std::process::Command;
 const PROGRAM: &str = "MKEY_TEST_CONFINED_PROGRAM";
 const MEMLOCK: &str = "MKEY_TEST_CONFINED_MEMLOCK";
 
-/// In the child, which is this same test started again: gives up what a container does not have
-/// and becomes the program.
-fn become_confined(program: &str) -> ! {
+/// In the child, which is this same test started again.
+fn become_bench(program: &str) -> ! {
     let memlock = std::env::var(MEMLOCK).unwrap().parse().unwrap();
-    confine::limit_memlock(memlock).unwrap();
-    if rustix::process::geteuid().is_root() {
-        confine::become_user(confine::NOBODY).unwrap();
-    }
-    confine::docker_seccomp().unwrap();
-    let error = Command::new(program)
-        .args(["bench", "--memory", "64MiB", "--time", "2s", "--json", "run.json"])
-        .exec();
-    panic!("{program}: {error}");
+    let mut bench = Command::new(program);
+    bench.args(["bench", "--memory", "64MiB", "--time", "2s", "--json", "run.json"]);
+    become_confined(&mut bench, memlock)
 }
 
 /// Runs it so confined; what it printed and its report.
@@ -60,7 +54,7 @@ fn flat(text: &str) -> String {
 #[test]
 fn eight_mib_of_locked_memory() {
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_bench(&program);
     }
     let _alone = alone();
     let warned = format!(
@@ -101,7 +95,7 @@ fn eight_mib_of_locked_memory() {
 #[test]
 fn sixty_four_kib_of_locked_memory() {
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_bench(&program);
     }
     let _alone = alone();
     let (text, report) = run_confined("sixty_four_kib_of_locked_memory", 64 << 10, "");

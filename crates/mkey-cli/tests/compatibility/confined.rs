@@ -1,12 +1,11 @@
 //! As in a container: an ordinary user, 8 MiB of locked memory, and a filter of system calls like
 //! Docker's, which denies io_uring, userfaultfd, mbind and perf_event_open among others.
 
+use crate::in_container::become_confined;
 use crate::list::{LATENCY, PING_PONG, Program, Run, THROUGHPUT};
 use crate::{ended, has, library, page, pair, python};
-use mkey_os::confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -17,16 +16,9 @@ const ARGUMENTS: &str = "MKEY_TEST_CONFINED_ARGUMENTS";
 /// Bytes.
 const MEMLOCK: u64 = 8 << 20;
 
-/// Gives up what a container does not have, and becomes the program.
-fn become_confined(program: &str) -> ! {
-    confine::limit_memlock(MEMLOCK).unwrap();
-    if rustix::process::geteuid().is_root() {
-        confine::become_user(confine::NOBODY).unwrap();
-    }
-    confine::docker_seccomp().unwrap();
+fn become_program(program: &str) -> ! {
     let arguments = std::env::var(ARGUMENTS).unwrap();
-    let error = Command::new(program).args(arguments.split_whitespace()).exec();
-    panic!("{program}: {error}");
+    become_confined(Command::new(program).args(arguments.split_whitespace()), MEMLOCK)
 }
 
 /// What is left out: more memory than may be locked, what has to be reserved by root, and what differs
@@ -56,7 +48,7 @@ fn installed_for_all() -> (tempfile::TempDir, std::path::PathBuf) {
 fn rdma_core_s_own_tests_in_a_container() {
     let test = "rdma_core_s_own_tests_in_a_container";
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_program(&program);
     }
     if !python::is_here(test) {
         return;
@@ -85,7 +77,7 @@ fn rdma_core_s_own_tests_in_a_container() {
 fn in_a_container() {
     let test = "in_a_container";
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_program(&program);
     }
     let programs: Vec<&Program> = [PING_PONG, THROUGHPUT, LATENCY].into_iter().flatten().collect();
     if !programs.iter().all(|program| has(test, program.name)) {

@@ -6,6 +6,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/confined.rs"]
+mod in_container;
 #[path = "../common/namespaces.rs"]
 mod namespaces;
 #[path = "../common/preloaded.rs"]

@@ -1,8 +1,8 @@
 //! This machine, as far as it can be put into the states that matter.
 
 use super::common::{alone, mkey, run, skipped};
+use super::in_container::become_confined;
 use super::{check, status};
-use mkey_os::confine;
 use mkey_os::hugepages;
 use mkey_os::mapping::{Mapping, PageKind};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -10,7 +10,6 @@ use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -58,16 +57,11 @@ fn without_rdma_that_is_a_note_with_what_to_do() {
     }
 }
 
-/// In the child: gives up what a container does not have and becomes the program.
-fn become_confined(program: &str) -> ! {
+/// In the child.
+fn become_doctor(program: &str) -> ! {
     let memlock = std::env::var(MEMLOCK).unwrap().parse().unwrap();
-    confine::limit_memlock(memlock).unwrap();
-    if rustix::process::geteuid().is_root() {
-        confine::become_user(confine::NOBODY).unwrap();
-    }
-    confine::docker_seccomp().unwrap();
-    let error = Command::new(program).args(["doctor", "--lang", "en", "--json", "r.json"]).exec();
-    panic!("{program}: {error}");
+    let mut doctor = Command::new(program);
+    become_confined(doctor.args(["doctor", "--lang", "en", "--json", "r.json"]), memlock)
 }
 
 /// The report of one so confined, and its exit code.
@@ -108,7 +102,7 @@ fn under_the_profile(report: &Value) {
 #[test]
 fn eight_mib_under_dockers_profile_are_a_warning() {
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_doctor(&program);
     }
     let (code, report) = confined("live::eight_mib_under_dockers_profile_are_a_warning", 8 << 20);
     assert_eq!(code, 1, "{report:#}");
@@ -121,7 +115,7 @@ fn eight_mib_under_dockers_profile_are_a_warning() {
 #[test]
 fn sixty_four_kib_under_dockers_profile_are_a_failure() {
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_doctor(&program);
     }
     let test = "live::sixty_four_kib_under_dockers_profile_are_a_failure";
     let (code, report) = confined(test, 64 << 10);

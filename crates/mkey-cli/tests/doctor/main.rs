@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/confined.rs"]
+mod in_container;
+
 mod deploy;
 mod fleet;
 mod host;

@@ -1,12 +1,11 @@
-//! As in a container: an ordinary user, 8 MiB of locked memory, and a filter of system calls like Docker's, which denies io_uring
-//! and userfaultfd among others.
+//! As in a container: an ordinary user, 8 MiB of locked memory, and a filter of system calls like Docker's,
+//! which denies io_uring and userfaultfd among others.
 
 use crate::c::build;
+use crate::in_container::become_confined;
 use crate::library;
-use mkey_os::confine;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -34,23 +33,16 @@ int main(void) {
 }
 "#;
 
-/// Gives up what a container does not have, and becomes the program.
-fn become_confined(program: &str) -> ! {
-    confine::limit_memlock(MEMLOCK).unwrap();
-    if rustix::process::geteuid().is_root() {
-        confine::become_user(confine::NOBODY).unwrap();
-    }
-    confine::docker_seccomp().unwrap();
+fn become_program(program: &str) -> ! {
     let mut mkey = Command::new(std::env::var(MKEY).unwrap());
-    let error = mkey.args(["run", "--only", "--refusals", "-", program]).exec();
-    panic!("{program}: {error}");
+    become_confined(mkey.args(["run", "--only", "--refusals", "-", program]), MEMLOCK)
 }
 
 #[test]
 fn every_byte_arrives_in_a_container_too() {
     let test = "every_byte_arrives_in_a_container_too";
     if let Ok(program) = std::env::var(PROGRAM) {
-        become_confined(&program);
+        become_program(&program);
     }
     let Some(denied) = build(test, DENIED) else { return };
     let source = include_str!("../c/every_byte.c");

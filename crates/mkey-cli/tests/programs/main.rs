@@ -5,6 +5,8 @@
 mod c;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/confined.rs"]
+mod in_container;
 #[path = "../common/outlives.rs"]
 mod outlives;
 #[path = "../common/preloaded.rs"]
