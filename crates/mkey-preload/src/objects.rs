@@ -7,7 +7,7 @@
 //! An object bears the number of the opening of the device that it belongs to. Closing the device
 //! takes that number away and thereby ends all of them at once; so does `fork` in the child.
 
-use crate::boundary::{EINVAL, Errno, Verb};
+use crate::boundary::{EINVAL, Errno, NOT_HERE, Verb};
 use crate::context::{Context, Open};
 use crate::{devices, fork};
 use mkey_sys::types::ibv_context;
@@ -167,6 +167,18 @@ pub(crate) enum Whose<T> {
     Nobodys(Errno),
     /// To the real libibverbs.
     Real,
+}
+
+impl<T> Whose<T> {
+    /// What an operation of ours goes on with, which none but objects of ours in use are meant for.
+    pub(crate) fn ours(self) -> Verb<T> {
+        match self {
+            Self::Ours(found) => Ok(found),
+            Self::Nobodys(errno) => Err(errno),
+            Self::Parents => Err(NOT_HERE),
+            Self::Real => Err(EINVAL),
+        }
+    }
 }
 
 /// An object that is ours, and in use.

@@ -1,6 +1,6 @@
 //! The operations behind the inline functions of `infiniband/verbs.h`.
 
-use crate::boundary::{EINVAL, NOT_HERE, Verb, verb};
+use crate::boundary::{EINVAL, Verb, verb};
 use crate::context::Open;
 use crate::cq::{self, Cq};
 use crate::dm::Dm;
@@ -55,43 +55,26 @@ pub(crate) fn fill(verbs: &mut verbs_context) {
 /// An object that is ours and in use, which an operation of ours was called with.
 unsafe fn ours<K: Kind, B>(base: *mut B) -> Verb<Found<K>> {
     // SAFETY: the caller's.
-    match unsafe { whose::<K, B>(base) } {
-        Whose::Ours(found) => Ok(found),
-        Whose::Nobodys(errno) => Err(errno),
-        Whose::Parents => Err(NOT_HERE),
-        Whose::Real => Err(EINVAL),
-    }
+    unsafe { whose::<K, B>(base) }.ours()
 }
 
 /// A device for what needs nothing of the parent's in a forked child.
 unsafe fn looked_at(context: *mut ibv_context) -> Verb<Arc<Open>> {
     // SAFETY: the caller's.
-    match unsafe { readable(context) } {
-        Whose::Ours(open) => Ok(open),
-        Whose::Nobodys(errno) => Err(errno),
-        Whose::Parents => Err(NOT_HERE),
-        Whose::Real => Err(EINVAL),
-    }
+    unsafe { readable(context) }.ours()
 }
 
 unsafe fn opened(context: *mut ibv_context) -> Verb<Arc<Open>> {
     // SAFETY: the caller's.
-    match unsafe { whose_context(context) } {
-        Whose::Ours(open) => Ok(open),
-        Whose::Nobodys(errno) => Err(errno),
-        Whose::Parents => Err(NOT_HERE),
-        Whose::Real => Err(EINVAL),
-    }
+    unsafe { whose_context(context) }.ours()
 }
 
 /// Ends an object: of a parent's there is nothing to end here.
 unsafe fn end<K: Kind, B>(base: *mut B, end: impl FnOnce(&Found<K>) -> Verb<()>) -> Verb<()> {
     // SAFETY: the caller's.
     match unsafe { whose::<K, B>(base) } {
-        Whose::Ours(found) => end(&found),
         Whose::Parents => Ok(()),
-        Whose::Nobodys(errno) => Err(errno),
-        Whose::Real => Err(EINVAL),
+        whose => end(&whose.ours()?),
     }
 }
 

@@ -2,14 +2,13 @@
 
 use crate::ah::Ah;
 use crate::boundary::{EINVAL, EOPNOTSUPP, Errno, Verb, plain};
-use crate::mr::{Mr, Mw};
+use crate::mr::{Mr, Mw, rights};
 use crate::objects::Object;
 use crate::qp::Qp;
 use mkey_core::address::IoAddr;
 use mkey_core::data_plane::{PostError, QueuePair};
 use mkey_core::error::{Error, Reason};
 use mkey_core::key::{Key, Lkey, Rkey};
-use mkey_core::rights::Rights;
 use mkey_core::work::{
     BindMw, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, UdDest,
 };
@@ -152,7 +151,7 @@ unsafe fn send_inline(
     // SAFETY: the caller's.
     let bytes = unsafe {
         let list = sges(request.sg_list, request.num_sge)?;
-        inline.gather(list, own.max_inline)
+        inline.gather(list, own.cap.max_inline_data)
     }?;
     // SAFETY: the caller's.
     let wr = SendWr { payload: Payload::Inline(bytes), ..unsafe { read(own, request) }? };
@@ -321,14 +320,13 @@ pub(crate) unsafe fn bind(
             (*region.base()).lkey
         },
     };
-    let rights = Rights::from_verbs(info.mw_access_flags);
     Ok(BindMw {
         mw: Rkey(Key(key)),
         new_key: Rkey(Key(rkey)),
         mr: Lkey(Key(lkey)),
         address: IoAddr(info.addr),
         length: info.length,
-        rights: rights.map_err(|reason| Errno(reason.errno()))?,
+        rights: rights(info.mw_access_flags)?,
     })
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct Qp {
     pub(crate) kind: QpKind,
     pub(crate) xrc: Option<Xrc>,
     pub(crate) cap: ibv_qp_cap,
-    pub(crate) max_inline: u32,
     pub(crate) signal_all: bool,
     pub(crate) events: Acks,
     /// Addresses as they were given, for who asks.
@@ -228,7 +227,6 @@ fn show(
         kind: what.kind,
         xrc: what.xrc,
         cap,
-        max_inline: cap.max_inline_data,
         signal_all: what.signal_all,
         events: Acks::default(),
         address: Mutex::default(),

@@ -395,7 +395,7 @@ unsafe fn put_inline(
     for part in parts {
         let at = list.bytes.len();
         let end = at.checked_add(part.length).ok_or(EINVAL)?;
-        if end - start > own.max_inline as usize {
+        if end - start > own.cap.max_inline_data as usize {
             return Err(Errno(libc::ENOMEM));
         }
         list.bytes.resize(end, 0);

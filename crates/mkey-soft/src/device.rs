@@ -51,6 +51,8 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
+const CREATE_SRQ: &str = "create_srq";
+
 impl SoftDevice {
     /// Opens a device.
     ///
@@ -176,6 +178,27 @@ impl SoftDevice {
         table: &std::sync::Mutex<crate::slots::Slots<Arc<T>>>,
     ) -> Result<Use<T>> {
         lock(table).get(handle).map(Use::new).ok_or_else(|| unknown(verb, object, handle))
+    }
+
+    /// A shared receive queue; `home` is where one of extended connections belongs.
+    fn new_srq(
+        &self,
+        pd: PdHandle,
+        max_wr: u32,
+        max_sge: u32,
+        home: impl FnOnce() -> Result<Option<XrcHome>>,
+    ) -> Result<SrqHandle> {
+        let (verb, caps) = (CREATE_SRQ, &self.core.capabilities);
+        in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
+        in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
+        let pd = self.join(verb, pd)?;
+        let home = home()?;
+        let make = |handle| {
+            let handle = SrqHandle(handle);
+            (Srq::new(handle, pd, max_wr, max_sge, home), handle)
+        };
+        let handle = lock(&self.core.objects.srqs).insert_with(make);
+        handle.ok_or_else(|| table_full(verb, Object::Srq))
     }
 
     /// Takes an object out of its table unless others use it.
@@ -460,15 +483,9 @@ impl Device for SoftDevice {
         let verb = "create_cq";
         let most = self.core.capabilities.max_cqe;
         in_range(verb, "depth", depth, 1, most, "1 to the device's max_cqe")?;
-        let channels = lock(&self.core.objects.channels);
-        let channel = match channel {
-            None => None,
-            Some(handle) => Some(Use::new(
-                channels
-                    .get(handle.0)
-                    .ok_or_else(|| unknown(verb, Object::CompChannel, handle.0))?,
-            )),
-        };
+        let channels = &self.core.objects.channels;
+        let channel = channel.map(|c| self.used(verb, Object::CompChannel, c.0, channels));
+        let channel = channel.transpose()?;
         let make = |handle| {
             let handle = CqHandle(handle);
             (Arc::new(Cq::new(handle, depth, channel)), handle)
@@ -494,17 +511,7 @@ impl Device for SoftDevice {
     }
 
     fn create_srq(&self, pd: PdHandle, max_wr: u32, max_sge: u32) -> Result<SrqHandle> {
-        let verb = "create_srq";
-        let caps = &self.core.capabilities;
-        in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
-        in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
-        let pd = self.join(verb, pd)?;
-        let make = |handle| {
-            let handle = SrqHandle(handle);
-            (Srq::new(handle, pd, max_wr, max_sge, None), handle)
-        };
-        let handle = lock(&self.core.objects.srqs).insert_with(make);
-        handle.ok_or_else(|| table_full(verb, Object::Srq))
+        self.new_srq(pd, max_wr, max_sge, || Ok(None))
     }
 
     fn open_xrcd(&self) -> Result<XrcdHandle> {
@@ -526,20 +533,12 @@ impl Device for SoftDevice {
         max_wr: u32,
         max_sge: u32,
     ) -> Result<SrqHandle> {
-        let verb = "create_srq";
-        let caps = &self.core.capabilities;
-        in_range(verb, "max_wr", max_wr, 1, caps.max_qp_wr, "1 to the device's max_qp_wr")?;
-        in_range(verb, "max_sge", max_sge, 0, caps.max_sge, "at most the device's max_sge")?;
-        let pd = self.join(verb, pd)?;
-        let cq = self.used(verb, Object::Cq, cq.0, &self.core.objects.cqs)?;
-        let domain = self.used(verb, Object::Xrcd, xrcd.0, &self.core.objects.xrcds)?;
-        let make = |handle| {
-            let handle = SrqHandle(handle);
-            let home = XrcHome::new(cq, domain);
-            (Srq::new(handle, pd, max_wr, max_sge, Some(home)), handle)
-        };
-        let handle = lock(&self.core.objects.srqs).insert_with(make);
-        handle.ok_or_else(|| table_full(verb, Object::Srq))
+        self.new_srq(pd, max_wr, max_sge, || {
+            let objects = &self.core.objects;
+            let cq = self.used(CREATE_SRQ, Object::Cq, cq.0, &objects.cqs)?;
+            let domain = self.used(CREATE_SRQ, Object::Xrcd, xrcd.0, &objects.xrcds)?;
+            Ok(Some(XrcHome::new(cq, domain)))
+        })
     }
 
     fn srq_num(&self, srq: SrqHandle) -> Result<u32> {
@@ -587,20 +586,10 @@ impl Device for SoftDevice {
         in_range(verb, "max_inline", init.max_inline, 0, caps.max_inline, inline)?;
         let pd = self.join(verb, pd)?;
         let objects = &self.core.objects;
-        let cqs = lock(&objects.cqs);
-        let cq = |cq: CqHandle| {
-            cqs.get(cq.0).map(Use::new).ok_or_else(|| unknown(verb, Object::Cq, cq.0))
-        };
+        let cq = |cq: CqHandle| self.used(verb, Object::Cq, cq.0, &objects.cqs);
         let (send_cq, recv_cq) = (cq(init.send_cq)?, cq(init.recv_cq)?);
-        drop(cqs);
-        let srqs = lock(&objects.srqs);
-        let srq = match init.srq {
-            None => None,
-            Some(srq) => {
-                Some(Use::new(srqs.get(srq.0).ok_or_else(|| unknown(verb, Object::Srq, srq.0))?))
-            }
-        };
-        drop(srqs);
+        let srq = init.srq.map(|srq| self.used(verb, Object::Srq, srq.0, &objects.srqs));
+        let srq = srq.transpose()?;
         let xrcd = match init.xrc {
             Some(Xrc::Receive(xrcd)) => {
                 Some(self.used(verb, Object::Xrcd, xrcd.0, &objects.xrcds)?)

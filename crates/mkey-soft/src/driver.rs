@@ -260,9 +260,7 @@ impl Driver {
                 self.take_bells_down(false);
             }
             self.attend(&mut ready);
-            if self.put_off_for().is_some() {
-                self.tell_again();
-            }
+            self.tell_again();
         }
     }
 

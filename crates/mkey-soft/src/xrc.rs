@@ -4,6 +4,7 @@
 use crate::object::Used;
 use crate::receive::Srq;
 use crate::sync::lock;
+use mkey_core::refusal::PdId;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
@@ -58,13 +59,14 @@ impl End {
         matches!(self, Self::Send)
     }
 
-    /// Takes note of the queue that a request names; whether there is such a queue.
-    pub(crate) fn name(&self, number: Option<u32>) -> bool {
+    /// Takes note of the queue that a request names. Its protection domain; `None` if there is no such
+    /// queue.
+    pub(crate) fn name(&self, number: Option<u32>) -> Option<PdId> {
         let found = self.find(number);
-        let Self::Receive { named, .. } = self else { return false };
-        let known = found.is_some();
+        let Self::Receive { named, .. } = self else { return None };
+        let pd = found.as_ref().map(|srq| srq.pd);
         *lock(named) = found;
-        known
+        pd
     }
 
     /// The queue of this number.

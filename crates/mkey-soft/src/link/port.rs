@@ -109,7 +109,7 @@ impl Port {
         if peer.is_none_or(|(gid, qp_num)| self.is_elsewhere(gid, qp_num)) {
             self.activate(core, peer);
         }
-        if !self.is_active() || self.born != generation() {
+        if !self.is_ours() {
             return;
         }
         for _ in 0..STALE_ROUNDS {
@@ -148,7 +148,7 @@ impl Port {
         if !self.is_active() && self.is_elsewhere(gid, qp_num) {
             self.activate(core, Some((gid, qp_num)));
         }
-        if !self.is_active() || self.born != generation() {
+        if !self.is_ours() {
             return None;
         }
         Some(self.as_it_is(self.ways.path(gid, qp_num, lasting)?, gid))

@@ -1,5 +1,6 @@
 //! Which links a port has, and which of them leads to a peer.
 
+use super::datagram::address;
 use super::shm::{BLOCK_BITS, Endpoint};
 use super::udp::Udp;
 use super::{Inbound, Link, Path, VirtualNetwork};
@@ -8,7 +9,6 @@ use crate::options;
 use mkey_core::device::Gid;
 use std::collections::HashSet;
 use std::io;
-use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// The links of a port.
@@ -101,7 +101,7 @@ impl Ways {
             Choice::Udp => true,
             Choice::Auto => match peer {
                 Some((gid, number)) => gid != real.gid && !Endpoint::is_on_this_host(gid, number),
-                None => !is_loopback(real.gid),
+                None => !address(real.gid).is_loopback(),
             },
         };
         if by_udp && let Some(udp) = real.udp() {
@@ -223,8 +223,4 @@ impl Real {
     fn is_known_to_be_far(&self, gid: Gid) -> bool {
         self.far.read().unwrap_or_else(PoisonError::into_inner).contains(&gid)
     }
-}
-
-fn is_loopback(gid: Gid) -> bool {
-    Ipv6Addr::from(gid.0).to_canonical().is_loopback()
 }

@@ -57,10 +57,15 @@ pub(super) struct ReadReply {
     pub(super) again: bool,
 }
 
+/// Sequence numbers that a READ takes.
+pub(super) fn packets(reth: &reth::Repr, mtu: u32) -> u64 {
+    u64::from(reth.length.div_ceil(mtu.max(1)).max(1))
+}
+
 impl ReadReply {
     /// The sequence number after its last.
     fn end(&self) -> Sequence {
-        self.first + u64::from(self.reth.length.div_ceil(self.mtu.max(1)).max(1))
+        self.first + packets(&self.reth, self.mtu)
     }
 
     fn sequence(&self) -> Sequence {

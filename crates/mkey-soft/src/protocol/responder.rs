@@ -1,6 +1,6 @@
 //! The responder: which packets are to be carried out, and what is replied.
 
-use super::replies::{ReadReply, Replies, Reply};
+use super::replies::{ReadReply, Replies, Reply, packets};
 use super::sequence::{Sequence, begin, nearest};
 use mkey_core::refusal::PdId;
 use mkey_wire::request::{Request, Send, Write};
@@ -354,9 +354,4 @@ fn read_back(request: &Request, reth: reth::Repr) -> reth::Repr {
         Request::AtomicWrite(_) => reth::Repr { length: 0, ..reth },
         _ => reth,
     }
-}
-
-/// Sequence numbers that a READ takes.
-fn packets(reth: &reth::Repr, mtu: u32) -> u64 {
-    u64::from(reth.length.div_ceil(mtu.max(1)).max(1))
 }

@@ -1,5 +1,6 @@
 //! Attributes and states: `modify_qp`, `query_qp`, destruction.
 
+use super::packets::peer;
 use super::requester::Sq;
 use super::{After, Listening, Qp};
 use crate::core::{forget_qp, with_executor};
@@ -86,7 +87,7 @@ impl Qp {
             return Ok(());
         }
         apply(&mut sq.attr, change);
-        rq.peer = (sq.attr.ah.unwrap_or_default().gid, sq.attr.dest_qp_num);
+        rq.peer = peer(&sq.attr);
         (rq.qkey, rq.min_rnr_timer) = (sq.attr.qkey, sq.attr.min_rnr_timer);
         let (rights, reads) = (sq.attr.rights, sq.attr.max_dest_rd_atomic > 0);
         let connects = from == QpState::Init && to == QpState::Rtr;
@@ -218,7 +219,7 @@ fn check_values(change: &QpModify, max_rd_atomic: u8) -> Result<(), Reason> {
         return Err(Reason::Argument { what, value, allowed });
     }
     if let Some(mtu) = change.path_mtu
-        && !matches!(mtu, 256 | 512 | 1024 | 2048 | 4096)
+        && !crate::link::mtu::SIZES.contains(&mtu)
     {
         let (what, allowed) = ("path_mtu", "256, 512, 1024, 2048 or 4096");
         return Err(Reason::Argument { what, value: u64::from(mtu), allowed });

@@ -291,18 +291,31 @@ impl Qp {
         let mut outbound = route.outbound(Body::UdSend { deth, imm }, Psn::default());
         outbound.length = length as usize;
         outbound.repr.fields.solicited = solicited;
+        let sent = self.send_filled(&*route.path, &outbound, executor, &mut source, (wr, length));
+        route.path.flush();
+        sent.map_or_else(|outcome| outcome, |()| Outcome::Done(0))
+    }
+
+    /// Sends a packet with bytes of a work request's, of whose whole length is told where they are refused.
+    fn send_filled(
+        &self,
+        path: &dyn Path,
+        outbound: &Outbound,
+        executor: &mut Executor,
+        source: &mut Source<'_>,
+        (wr, length): (&SendWr<'_>, u64),
+    ) -> Result<(), Outcome> {
         let mut missed = None;
-        let sent = route.path.send(&outbound, &mut |room| {
-            missed = memory::gather(executor, &mut source, room).err();
+        let sent = path.send(outbound, &mut |room| {
+            missed = memory::gather(executor, source, room).err();
             missed.is_none()
         });
-        route.path.flush();
         match (sent, missed) {
-            (Ok(()), _) => Outcome::Done(0),
+            (Ok(()), _) => Ok(()),
             (Err(Unsent::Unfilled), Some(Missed::Refused(refusal))) => {
-                self.own_fault(wr, length, refusal)
+                Err(self.own_fault(wr, length, refusal))
             }
-            (Err(Unsent::Full | Unsent::Unfilled), _) => Outcome::NoRoom,
+            (Err(Unsent::Full | Unsent::Unfilled), _) => Err(Outcome::NoRoom),
         }
     }
 
@@ -346,18 +359,7 @@ impl Qp {
         let fields = &mut outbound.repr.fields;
         fields.ack_request = out.wants_ack;
         fields.solicited = out.last && wr.flags.contains(SendFlags::SOLICITED);
-        let mut missed = None;
-        let sent = flight.route.path.send(&outbound, &mut |room| {
-            missed = memory::gather(executor, &mut source, room).err();
-            missed.is_none()
-        });
-        match (sent, missed) {
-            (Ok(()), _) => Ok(()),
-            (Err(Unsent::Unfilled), Some(Missed::Refused(refusal))) => {
-                Err(self.own_fault(wr, length, refusal))
-            }
-            (Err(Unsent::Full | Unsent::Unfilled), _) => Err(Outcome::NoRoom),
-        }
+        self.send_filled(&*flight.route.path, &outbound, executor, &mut source, (wr, length))
     }
 
     /// What is wrong with a work request on this side shows before its first packet goes out. What a
@@ -375,10 +377,8 @@ impl Qp {
             SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } if length != 8 => {
                 Err(Outcome::Failed { status: WcStatus::LocLenErr, vendor_err: 0 })
             }
-            SendOp::AtomicWrite(remote) if atomic_write_fits(wr, remote).is_err() => {
-                let status = atomic_write_fits(wr, remote).err().unwrap_or(WcStatus::LocLenErr);
-                Err(Outcome::Failed { status, vendor_err: 0 })
-            }
+            SendOp::AtomicWrite(remote) => atomic_write_fits(wr, remote)
+                .map_err(|status| Outcome::Failed { status, vendor_err: 0 }),
             op if sends_bytes(&op) && !out.last => self.check_source(executor, wr, source, length),
             _ => Ok(()),
         }

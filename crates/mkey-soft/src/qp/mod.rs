@@ -232,7 +232,7 @@ impl Qp {
     pub(crate) fn enter(&self, srq: Option<u32>) -> Option<PdId> {
         match &self.xrc {
             None => Some(self.pd),
-            Some(end) => end.name(srq).then(|| self.domain()),
+            Some(end) => end.name(srq),
         }
     }
 

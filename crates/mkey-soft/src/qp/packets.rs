@@ -76,7 +76,8 @@ impl Listening {
     }
 }
 
-fn peer(attr: &QpAttr) -> (Gid, u32) {
+/// Whom a queue pair is connected to.
+pub(super) fn peer(attr: &QpAttr) -> (Gid, u32) {
     (attr.ah.unwrap_or_default().gid, attr.dest_qp_num)
 }
 
@@ -203,7 +204,7 @@ impl Qp {
             }
             _ if self.enter(srq).is_none() => answered(self.no_such_queue(after)),
             Admit::Invalid => {
-                self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+                self.fail_responder(AsyncEvent::QpReqErr(self.handle), after);
                 Answered::Nak(Syndrome::Nak(NakCode::InvalidRequest))
             }
             Admit::Send { before } => {

@@ -246,11 +246,7 @@ impl Qp {
         };
         match self.wait_for(sq, outcome, now) {
             Ok(wait) => {
-                let stored = match head {
-                    Ok(stored) => stored,
-                    Err(wr) => Stored::new(wr),
-                };
-                sq.queue.push_front(stored);
+                sq.queue.push_front(head.unwrap_or_else(Stored::new));
                 sq.wait = Some(wait);
             }
             Err((status, vendor_err)) => self.give_up(sq, &wr, status, vendor_err, after),

@@ -391,7 +391,7 @@ impl Qp {
     ) -> Result<(), Undone> {
         self.may_read(through, Want::RemoteRead, "RDMA READ", length, remote, after)?;
         if length > MAX_MESSAGE {
-            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+            self.fail_responder(AsyncEvent::QpAccessErr(self.handle), after);
             return Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)));
         }
         Ok(())
@@ -417,7 +417,7 @@ impl Qp {
         refusal: Refusal,
         after: &mut After,
     ) -> Undone {
-        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        self.fail_responder(AsyncEvent::QpAccessErr(self.handle), after);
         let why = RefusedBy::Access(refusal);
         let number = self.log("RDMA READ", length, remote, why);
         Undone::Nak(Nak { code: NakCode::RemoteAccess, why: Some(why), number })
@@ -440,7 +440,7 @@ impl Qp {
             .and_then(|()| memory::atomic(executor, &party, remote, operation))
             .map_err(|missed| {
                 let Missed::Refused(refusal) = missed else { return Undone::Ended };
-                self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+                self.fail_responder(AsyncEvent::QpAccessErr(self.handle), after);
                 let why = RefusedBy::Access(refusal);
                 let number = self.log(WHAT, 8, remote, why);
                 let code = match refusal {
@@ -471,13 +471,13 @@ impl Qp {
             return Err(Undone::Ended);
         }
         if !view.allows(want) {
-            self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+            self.fail_responder(AsyncEvent::QpReqErr(self.handle), after);
             let why = RefusedBy::QpRights { has: view.rights() };
             let number = self.log(what, length, remote, why);
             let code = NakCode::InvalidRequest;
             return Err(Undone::Nak(Nak { code, why: Some(why), number }));
         }
-        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        self.fail_responder(AsyncEvent::QpAccessErr(self.handle), after);
         Err(Undone::Nak(Nak::bare(NakCode::InvalidRequest)))
     }
 
@@ -526,7 +526,7 @@ impl Qp {
     /// A request of an extended connection names no shared receive queue of the domain.
     #[cold]
     pub(super) fn no_such_queue(&self, after: &mut After) -> Answer {
-        self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+        self.fail_responder(AsyncEvent::QpReqErr(self.handle), after);
         Answer::Nak(Nak::bare(NakCode::InvalidRequest))
     }
 
@@ -535,7 +535,7 @@ impl Qp {
         if self.kind != QpKind::Rc {
             return Answer::Dropped;
         }
-        self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+        self.fail_responder(AsyncEvent::QpAccessErr(self.handle), after);
         Answer::Nak(Nak::bare(NakCode::InvalidRequest))
     }
 
@@ -555,7 +555,7 @@ impl Qp {
         let why = RefusedBy::QpRights { has: self.gate.view().rights() };
         let number = self.log("RDMA WRITE", request.length, remote, why);
         if self.kind == QpKind::Rc {
-            self.fail_responder(Some(AsyncEvent::QpReqErr(self.handle)), after);
+            self.fail_responder(AsyncEvent::QpReqErr(self.handle), after);
         }
         self.nak(NakCode::InvalidRequest, Some(why), number)
     }
@@ -572,7 +572,7 @@ impl Qp {
         let why = RefusedBy::Access(refusal);
         let number = self.log("RDMA WRITE", length, remote, why);
         if alone && self.kind == QpKind::Rc {
-            self.fail_responder(Some(AsyncEvent::QpAccessErr(self.handle)), after);
+            self.fail_responder(AsyncEvent::QpAccessErr(self.handle), after);
         }
         self.nak(NakCode::RemoteAccess, Some(why), number)
     }
@@ -592,11 +592,9 @@ impl Qp {
 
     /// The responder goes into the error state.
     #[cold]
-    pub(super) fn fail_responder(&self, event: Option<AsyncEvent>, after: &mut After) {
+    pub(super) fn fail_responder(&self, event: AsyncEvent, after: &mut After) {
         self.fail_receives(&mut lock(&self.rq), after);
-        if let Some(event) = event {
-            self.core.events.push(event);
-        }
+        self.core.events.push(event);
     }
 
     /// Puts the receive side into the error state; the send side follows after.

@@ -9,7 +9,7 @@ use crate::driver::{Driver, Source, Token};
 use crate::link::{Inbound, Link, Path};
 use crate::not_inherited::NotInherited;
 use crate::per_process::PerProcess;
-use crate::sync::lock;
+use crate::sync::{lock, lock_or_leave};
 use mkey_core::device::Gid;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 /// A port's shared memory, for all devices of the process that have this port.
 #[derive(Debug)]
@@ -244,14 +244,7 @@ impl Endpoint {
 
     /// The pairs that packets are taken from.
     fn pairs(&self, wait: bool) -> Option<MutexGuard<'_, Vec<Arc<Pair>>>> {
-        let mut pairs = match wait {
-            true => lock(&self.pairs),
-            false => match self.pairs.try_lock() {
-                Ok(pairs) => pairs,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return None,
-            },
-        };
+        let mut pairs = lock_or_leave(&self.pairs, wait)?;
         if self.any_fresh.swap(false, Ordering::AcqRel) {
             pairs.append(&mut lock(&self.fresh));
         }

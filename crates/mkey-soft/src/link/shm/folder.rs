@@ -12,12 +12,10 @@ use mkey_core::device::Gid;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -249,8 +247,7 @@ fn own(path: &Path) -> io::Result<()> {
     if is_own(path)? {
         return Ok(());
     }
-    let name = OsStr::from_bytes(path.as_os_str().as_bytes()).to_string_lossy().into_owned();
-    let why = format!("{name} is not a folder that this user alone can enter");
+    let why = format!("{} is not a folder that this user alone can enter", path.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 

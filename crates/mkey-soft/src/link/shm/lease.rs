@@ -38,7 +38,7 @@ use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::core::generation;
 use crate::link::{Borrow, Lend, Lent};
 use crate::not_inherited::NotInherited;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use copier::Copier;
 use lenders::Peer;
 use mkey_os::file_mapping::FileMapping;
@@ -47,7 +47,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of shared memory that the leases of one side take.
 pub(super) const FOOTPRINT: usize = size_of::<Area>();
@@ -337,11 +337,7 @@ impl Borrowing {
         looked: impl FnOnce(),
     ) -> bool {
         // One at a time: who takes back waits for one.
-        let mut memory = match self.memory.try_lock() {
-            Ok(memory) => memory,
-            Err(TryLockError::Poisoned(memory)) => memory.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut memory) = try_lock(&self.memory) else { return false };
         if memory.is_none() {
             *memory = self.open(lives);
         }

@@ -19,7 +19,16 @@ mod record;
 mod ring;
 mod segment;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::OwnedFd;
 use std::sync::atomic;
 
 pub(crate) use endpoint::Endpoint;
 pub(crate) use folder::BLOCK_BITS;
+
+/// Whether a descriptor is ready now for one of these, or has hung up.
+fn is_ready(fd: &OwnedFd, flags: PollFlags) -> bool {
+    let mut ready = [PollFd::new(fd, flags)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ready, Some(&now)).is_ok_and(|ready| ready > 0)
+}

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::greeting::pid_of;
+use super::is_ready;
 use super::lease::{Borrowing, Lending};
 use super::record::{self, Packet};
 use super::ring::{Broken, Reading, Writing};
@@ -13,7 +14,7 @@ use crate::payload::Bytes;
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_os::file_mapping::FileMapping;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
@@ -246,11 +247,7 @@ impl Pair {
         }
         let mut writing = lock(&self.writing);
         let length = record::length(packet, sender);
-        if matches!(writing.room(length), Ok(None)) {
-            // Who makes room after this rings.
-            writing.room_bell().hang();
-        }
-        let room = match writing.room(length) {
+        let room = match writing.room_or_ring(length) {
             Ok(Some(room)) => room,
             Ok(None) => return Err(Unsent::Full),
             Err(Broken) => {
@@ -369,13 +366,6 @@ impl Pair {
             driver.forget(&**fd, token);
         }
     }
-}
-
-/// Whether a descriptor is ready now for one of these, or has hung up.
-fn is_ready(fd: &OwnedFd, flags: PollFlags) -> bool {
-    let mut ready = [PollFd::new(fd, flags)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut ready, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 impl Drop for Pair {

@@ -144,14 +144,29 @@ impl Writing {
     /// Room for the next record, of `length` bytes, if there is any now. The record is written when
     /// it is [committed](Writing::commit); before that, room may be asked for anew.
     pub(super) fn room(&mut self, length: usize) -> Result<Option<Room<'_>>, Broken> {
+        Ok(if self.begin(length)? { Some(self.begun()) } else { None })
+    }
+
+    /// The same; if there is none, whoever makes room after this rings.
+    pub(super) fn room_or_ring(&mut self, length: usize) -> Result<Option<Room<'_>>, Broken> {
+        if !self.begin(length)? {
+            self.room_bell().hang();
+            // It may have been made just before.
+            return self.room(length);
+        }
+        Ok(Some(self.begun()))
+    }
+
+    /// Whether there is room for a record of `length` bytes: begins it then.
+    fn begin(&mut self, length: usize) -> Result<bool, Broken> {
         if length > self.longest() {
-            return Ok(None);
+            return Ok(false);
         }
         let (_, before_end) = self.ring.place(self.written);
         let span = span(length);
         let gap = if span > before_end { before_end } else { 0 };
         if !self.has_room(gap + span)? {
-            return Ok(None);
+            return Ok(false);
         }
         if gap > 0 {
             self.ring.word(self.written).store(GAP, Ordering::Relaxed);
@@ -159,10 +174,15 @@ impl Writing {
         }
         self.ring.word(self.written).store(length as u32, Ordering::Relaxed);
         self.length = length;
+        Ok(true)
+    }
+
+    /// The room of the record that has begun just now.
+    fn begun(&mut self) -> Room<'_> {
         let (start, _) = self.ring.place(self.written);
-        // SAFETY: `span` bytes from there lie within the ring and behind what the reader has to
-        // read, and nobody else in this process writes.
-        Ok(Some(unsafe { Room::shared(start.add(WORD), length) }))
+        // SAFETY: `begin` has found the record's bytes from there to lie within the ring and behind what
+        // the reader has to read, and nobody else in this process writes.
+        unsafe { Room::shared(start.add(WORD), self.length) }
     }
 
     fn has_room(&mut self, bytes: u64) -> Result<bool, Broken> {

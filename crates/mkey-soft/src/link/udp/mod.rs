@@ -16,7 +16,7 @@ use crate::driver::{Driver, Source, Token};
 use crate::options::gid_of;
 use crate::payload::Bytes;
 use crate::per_process::PerProcess;
-use crate::sync::lock;
+use crate::sync::{lock, lock_or_leave};
 use batch::Batch;
 use mkey_core::device::Gid;
 use mkey_wire::packet::Packet;
@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Pieces that are taken in before others have their turn.
 const BATCH: usize = 32;
@@ -112,17 +112,6 @@ impl Udp {
         }
     }
 
-    fn buffer(&self, wait: bool) -> Option<MutexGuard<'_, Vec<u8>>> {
-        match wait {
-            true => Some(lock(&self.buffer)),
-            false => match self.buffer.try_lock() {
-                Ok(buffer) => Some(buffer),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            },
-        }
-    }
-
     /// Hands one packet over, if it is one and is for this process.
     fn hand_over(
         &self,
@@ -190,7 +179,7 @@ impl Link for Udp {
     }
 
     fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
-        let Some(mut buffer) = self.buffer(wait) else { return false };
+        let Some(mut buffer) = lock_or_leave(&self.buffer, wait) else { return false };
         let mut any = false;
         for _ in 0..BATCH {
             let Some(received) = self.socket.receive(&mut buffer) else { break };

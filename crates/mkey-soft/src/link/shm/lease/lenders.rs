@@ -6,10 +6,11 @@
 
 use super::Area;
 use crate::link::shm::atomic::{Ordering, fence};
+use crate::link::shm::is_ready;
 use crate::per_process::PerProcess;
 use crate::sync::lock;
 use mkey_os::file_mapping::FileMapping;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
@@ -142,7 +143,7 @@ impl Peer {
     fn wait(&self, mut go_on: impl FnMut() -> bool) -> Option<u64> {
         fence(Ordering::SeqCst);
         let begun = self.copies()?;
-        while self.copies() == Some(begun) && !has_ended(&self.process) {
+        while self.copies() == Some(begun) && !is_ready(&self.process, PollFlags::IN) {
             if !go_on() {
                 return Some(begun);
             }
@@ -190,7 +191,7 @@ impl Lenders {
             // SAFETY: null, or of a box that only this frees.
             let Some(peer) = (unsafe { place.as_ref() }) else { continue };
             fence(Ordering::SeqCst);
-            let copies = peer.copies().is_some() && !has_ended(&peer.process);
+            let copies = peer.copies().is_some() && !is_ready(&peer.process, PollFlags::IN);
             if copies || !peer.left.load(Ordering::Relaxed) {
                 continue;
             }
@@ -204,9 +205,4 @@ impl Lenders {
             }
         }
     }
-}
-
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut ready = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
