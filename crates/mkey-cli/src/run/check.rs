@@ -3,6 +3,7 @@
 use super::launch::not_begun;
 use super::program::About;
 use crate::exit::End;
+use mkey_os::signals;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpgrp, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
@@ -121,14 +122,7 @@ impl Notes {
 fn passed_on() -> Vec<c_int> {
     let all =
         [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGTSTP, SIGWINCH];
-    let ignored = fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
-    all.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0).collect()
-}
-
-/// The set of ignored signals, as the kernel has it in a process's status.
-fn ignored(status: &str) -> u64 {
-    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+    all.into_iter().filter(|signal| !signals::is_ignored(*signal)).collect()
 }
 
 /// The program, as signals are sent to it: by a descriptor, which is never another process's, if the
@@ -231,11 +225,5 @@ mod tests {
         assert_eq!(Notes::of("").verdict(&about), Err(why));
         assert_eq!(Notes::of("begin\tprocess 1\nend\tprocess 1").verdict(&about), Ok(()));
         assert_eq!(Notes::of("").verdict(&REACHED), Ok(()));
-    }
-
-    #[test]
-    fn ignored_signals_are_those_of_the_kernel_s_set() {
-        assert_eq!(ignored("SigBlk:\t0000000000000003\nSigIgn:\t0000000000001001\n"), 0x1001);
-        assert_eq!(ignored(""), 0);
     }
 }
