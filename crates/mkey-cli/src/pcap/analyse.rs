@@ -4,7 +4,7 @@ use super::file::{Capture, Damage};
 use super::flows::Flows;
 use super::frame::{Found, find};
 use super::packet::{Icrc, Seen};
-use super::stream::Count;
+use super::stream::Tally;
 use std::io::Read;
 
 /// What is looked at, and how.
@@ -23,7 +23,7 @@ impl Default for Options {
 }
 
 /// What was counted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Totals {
     /// Frames in the capture.
     pub frames: u64,
@@ -34,19 +34,9 @@ pub struct Totals {
     /// Times of the first and the last frame, in nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
     /// RoCE packets.
-    pub roce: Count,
+    pub roce: Tally,
     /// RoCEv1 among them.
     pub version_1: u64,
-    /// RoCE packets by opcode.
-    pub opcodes: Box<[Count; 256]>,
-    /// Marked: congestion experienced.
-    pub congested: u64,
-    /// ICRCs that are right.
-    pub icrc_right: u64,
-    /// ICRCs that are wrong.
-    pub icrc_wrong: u64,
-    /// ICRCs that could not be checked.
-    pub icrc_unchecked: u64,
     /// RoCE packets that were not captured whole.
     pub cut: u64,
     /// Frames with something else.
@@ -63,32 +53,6 @@ pub struct Totals {
     pub first_malformed: Option<(u64, String)>,
     /// Why the file could not be read to its end.
     pub damage: Option<Damage>,
-}
-
-impl Default for Totals {
-    fn default() -> Self {
-        Self {
-            frames: 0,
-            captured: 0,
-            file_bytes: 0,
-            times: None,
-            roce: Count::default(),
-            version_1: 0,
-            opcodes: Box::new([Count::default(); 256]),
-            congested: 0,
-            icrc_right: 0,
-            icrc_wrong: 0,
-            icrc_unchecked: 0,
-            cut: 0,
-            other: 0,
-            fragments: 0,
-            cut_headers: 0,
-            unknown_link: (0, None),
-            malformed: 0,
-            first_malformed: None,
-            damage: None,
-        }
-    }
 }
 
 /// Frames between two tellings of how far it is.
@@ -147,22 +111,11 @@ pub fn analyse<R: Read>(
 }
 
 fn packet(totals: &mut Totals, flows: &mut Flows, seen: &Seen) {
-    let opcode = totals.opcodes.get_mut(usize::from(seen.opcode.byte()));
-    for count in [Some(&mut totals.roce), opcode].into_iter().flatten() {
-        count.packets += 1;
-        count.payload += u64::from(seen.payload);
-        count.ip += u64::from(seen.ip_len);
-    }
-    totals.congested += u64::from(seen.congested);
+    totals.roce.see(seen);
     match seen.icrc {
-        Icrc::Right => totals.icrc_right += 1,
-        Icrc::Unchecked => totals.icrc_unchecked += 1,
-        Icrc::Wrong => {
-            totals.icrc_wrong += 1;
-            return flows.damaged(seen);
-        }
+        Icrc::Right | Icrc::Unchecked => flows.see(seen),
+        Icrc::Wrong => flows.damaged(seen),
     }
-    flows.see(seen);
 }
 
 fn malformed(totals: &mut Totals, offset: u64, what: String) {

@@ -5,7 +5,7 @@ use super::file::Damage;
 use super::flows::Flows;
 use super::keys::Key;
 use super::packet::{Target, message, name};
-use super::stream::{Count, Side, Stream};
+use super::stream::{Count, IcrcCount, Side, Stream};
 use super::verdict::{self, Finding};
 use super::waiting::Kind;
 use super::{flows, keys, sequence, stream, waiting};
@@ -89,17 +89,6 @@ pub struct Packets {
     pub cnps: u64,
     /// ICRCs.
     pub icrc: IcrcCount,
-}
-
-/// ICRCs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct IcrcCount {
-    /// That of the packet.
-    pub right: u64,
-    /// Another.
-    pub wrong: u64,
-    /// The packet was cut, or what is around it is not of a RoCEv2 packet.
-    pub not_checkable: u64,
 }
 
 /// Packets of an opcode.
@@ -302,7 +291,8 @@ impl Report {
     /// Of what was counted.
     pub fn new(file: String, totals: Totals, flows: &Flows) -> Self {
         let pairs = pairs(flows.streams());
-        let cnps = packets_of(&totals.opcodes, Opcode::Cnp.byte());
+        let roce = &totals.roce;
+        let cnps = packets_of(&roce.opcodes, Opcode::Cnp.byte());
         let mut report = Self {
             schema: SCHEMA,
             file,
@@ -311,7 +301,7 @@ impl Report {
             frames: Frames {
                 all: totals.frames,
                 captured_bytes: totals.captured,
-                roce: totals.roce.packets,
+                roce: roce.all.packets,
                 roce_v1: totals.version_1,
                 cut: totals.cut,
                 other: totals.other,
@@ -325,18 +315,14 @@ impl Report {
                     .map(|(offset, what)| Damage { offset, what }),
             },
             packets: Packets {
-                packets: totals.roce.packets,
-                ip_bytes: totals.roce.ip,
-                payload_bytes: totals.roce.payload,
-                congestion_experienced: totals.congested,
+                packets: roce.all.packets,
+                ip_bytes: roce.all.ip,
+                payload_bytes: roce.all.payload,
+                congestion_experienced: roce.congested,
                 cnps,
-                icrc: IcrcCount {
-                    right: totals.icrc_right,
-                    wrong: totals.icrc_wrong,
-                    not_checkable: totals.icrc_unchecked,
-                },
+                icrc: roce.icrc,
             },
-            opcodes: opcodes(&totals.opcodes),
+            opcodes: opcodes(&roce.opcodes),
             pairs,
             verdict: Vec::new(),
             bounds: bounds(flows),
@@ -376,7 +362,7 @@ fn pairs(streams: &[Stream]) -> Vec<Pair> {
 }
 
 fn transport(stream: &Stream) -> Option<&'static str> {
-    stream.opcodes.iter().zip(0..=u8::MAX).filter(|(count, _)| count.packets > 0).find_map(
+    stream.tally.opcodes.iter().zip(0..=u8::MAX).filter(|(count, _)| count.packets > 0).find_map(
         |(_, byte)| match Opcode::from_byte(byte)? {
             Opcode::Rc(_) => Some("RC"),
             Opcode::Uc(_) => Some("UC"),
@@ -389,7 +375,7 @@ fn transport(stream: &Stream) -> Option<&'static str> {
 
 fn direction(stream: &Stream, other: Option<&Stream>) -> Direction {
     let key = stream.key;
-    let answers = &stream.answers;
+    let (tally, answers) = (&stream.tally, &stream.answers);
     let [
         psn_sequence_error,
         invalid_request,
@@ -409,11 +395,11 @@ fn direction(stream: &Stream, other: Option<&Stream>) -> Direction {
         to: key.destination,
         to_qp: key.dest_qp.get(),
         udp_source_port: stream.source_port,
-        packets: stream.all.packets,
-        ip_bytes: stream.all.ip,
-        payload_bytes: stream.all.payload,
-        opcodes: opcodes(&stream.opcodes),
-        messages: messages(&stream.opcodes),
+        packets: tally.all.packets,
+        ip_bytes: tally.all.ip,
+        payload_bytes: tally.all.payload,
+        opcodes: opcodes(&tally.opcodes),
+        messages: messages(&tally.opcodes),
         requests: numbers(&stream.requests),
         read_data: numbers(&stream.data),
         acks: answers.acks,
@@ -428,13 +414,9 @@ fn direction(stream: &Stream, other: Option<&Stream>) -> Direction {
             reserved: answers.reserved,
         },
         refused: answers.refused.iter().map(refusal).collect(),
-        congestion_experienced: stream.congested,
-        cnps: packets_of(&stream.opcodes, Opcode::Cnp.byte()),
-        icrc: IcrcCount {
-            right: stream.icrc_right,
-            wrong: stream.icrc_wrong,
-            not_checkable: stream.icrc_unchecked,
-        },
+        congestion_experienced: tally.congested,
+        cnps: packets_of(&tally.opcodes, Opcode::Cnp.byte()),
+        icrc: tally.icrc,
         unanswered: other.map(|_| stream.waiting.unanswered() as u64),
         latency: latency
             .into_iter()

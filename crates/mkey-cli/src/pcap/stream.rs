@@ -7,6 +7,7 @@ use super::waiting::{Kind, Request, Waiting};
 use mkey_wire::opcode::{Opcode, Operation};
 use mkey_wire::syndrome::{NakCode, Syndrome};
 use mkey_wire::u24::{Psn, Qpn};
+use serde::Serialize;
 use std::net::IpAddr;
 
 /// Refused requests that are kept with what they were about.
@@ -48,18 +49,8 @@ pub struct Stream {
     pub tries: u32,
     /// The UDP port that the first packet came from.
     pub source_port: Option<u16>,
-    /// All packets and bytes.
-    pub all: Count,
-    /// By opcode.
-    pub opcodes: Box<[Count; 256]>,
-    /// Marked: congestion experienced.
-    pub congested: u64,
-    /// ICRCs that are right.
-    pub icrc_right: u64,
-    /// ICRCs that are wrong.
-    pub icrc_wrong: u64,
-    /// ICRCs that could not be checked.
-    pub icrc_unchecked: u64,
+    /// All of its packets.
+    pub tally: Tally,
     /// Requests.
     pub requests: Side,
     /// Data that answers the requests of the other queue pair.
@@ -81,6 +72,64 @@ pub struct Stream {
     /// More data of the same answer is to come.
     data_open: bool,
     extended: bool,
+}
+
+/// What is counted of packets, whatever they are.
+#[derive(Debug)]
+pub struct Tally {
+    /// All packets and bytes.
+    pub all: Count,
+    /// By opcode.
+    pub opcodes: Box<[Count; 256]>,
+    /// Marked: congestion experienced.
+    pub congested: u64,
+    /// ICRCs.
+    pub icrc: IcrcCount,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            all: Count::default(),
+            opcodes: Box::new([Count::default(); 256]),
+            congested: 0,
+            icrc: IcrcCount::default(),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a packet.
+    pub fn see(&mut self, seen: &Seen) {
+        for count in self.counts(seen) {
+            count.packets += 1;
+            count.payload += u64::from(seen.payload);
+            count.ip += u64::from(seen.ip_len);
+        }
+        self.congested += u64::from(seen.congested);
+        match seen.icrc {
+            Icrc::Right => self.icrc.right += 1,
+            Icrc::Wrong => self.icrc.wrong += 1,
+            Icrc::Unchecked => self.icrc.not_checkable += 1,
+        }
+    }
+
+    /// The counts that a packet is in.
+    fn counts(&mut self, seen: &Seen) -> impl Iterator<Item = &mut Count> {
+        let opcode = self.opcodes.get_mut(usize::from(seen.opcode.byte()));
+        [Some(&mut self.all), opcode].into_iter().flatten()
+    }
+}
+
+/// ICRCs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IcrcCount {
+    /// That of the packet.
+    pub right: u64,
+    /// Another.
+    pub wrong: u64,
+    /// The packet was cut, or what is around it is not of a RoCEv2 packet.
+    pub not_checkable: u64,
 }
 
 /// Packets and bytes.
@@ -180,12 +229,7 @@ impl Stream {
             peer: None,
             tries: 0,
             source_port,
-            all: Count::default(),
-            opcodes: Box::new([Count::default(); 256]),
-            congested: 0,
-            icrc_right: 0,
-            icrc_wrong: 0,
-            icrc_unchecked: 0,
+            tally: Tally::default(),
             requests: Side::default(),
             data: Side::default(),
             answers: Answers::default(),
@@ -202,25 +246,13 @@ impl Stream {
 
     /// Counts a packet.
     pub fn count(&mut self, seen: &Seen) {
-        let opcode = self.opcodes.get_mut(usize::from(seen.opcode.byte()));
-        for count in [Some(&mut self.all), opcode].into_iter().flatten() {
-            count.packets += 1;
-            count.payload += u64::from(seen.payload);
-            count.ip += u64::from(seen.ip_len);
-        }
+        self.tally.see(seen);
         self.extended |= matches!(seen.opcode, Opcode::Xrc(_));
-        self.congested += u64::from(seen.congested);
-        match seen.icrc {
-            Icrc::Right => self.icrc_right += 1,
-            Icrc::Wrong => self.icrc_wrong += 1,
-            Icrc::Unchecked => self.icrc_unchecked += 1,
-        }
     }
 
     /// A number that was not seen before.
     pub fn first(&mut self, seen: &Seen) {
-        let opcode = self.opcodes.get_mut(usize::from(seen.opcode.byte()));
-        for count in [Some(&mut self.all), opcode].into_iter().flatten() {
+        for count in self.tally.counts(seen) {
             count.first += 1;
         }
     }

@@ -112,7 +112,7 @@ fn an_input_in_small_pieces_is_read_whole_and_its_error_told() {
     for file in [classic(), next_generation()] {
         let mut capture = Capture::new(Slow { file: &file, calls: 0 }).unwrap();
         let (totals, _) = analyse(&mut capture, Options::default(), |_| {});
-        assert_eq!(totals.roce.packets, 3);
+        assert_eq!(totals.roce.all.packets, 3);
         let damage = totals.damage.unwrap();
         assert_eq!(
             (damage.offset, damage.what.as_str()),
