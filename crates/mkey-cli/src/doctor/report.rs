@@ -5,7 +5,7 @@ use super::code::Code;
 use super::finding::Status;
 use super::launcher::Launcher;
 use crate::lang::Lang;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the JSON form; grows when a field changes its meaning or goes.
@@ -76,8 +76,9 @@ pub struct Check {
     pub mend: Vec<Mend>,
 }
 
-/// What mends something.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What mends something. In a report that is read, what is not there is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Mend {
     /// In words.
     pub what: String,

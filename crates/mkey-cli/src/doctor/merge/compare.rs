@@ -1,8 +1,8 @@
 //! What differs between hosts that should be alike, who is the odd one, and what to mend where.
 
-use super::read::{Host, Mend, Skipped};
+use super::read::{Host, Skipped};
 use crate::doctor::finding::Status;
-use crate::doctor::report::exit_code;
+use crate::doctor::report::{Mend, exit_code};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Reports read from a folder: of whatever version and length, and whoever put them there.
 
 use crate::doctor::finding::Status;
-use crate::doctor::report::{KIND, SCHEMA, printable};
+use crate::doctor::report::{KIND, Mend, SCHEMA, printable};
 use crate::doctor::texts::Words;
 use crate::exit::End;
 use crate::files::{Files, Unread, Why};
@@ -46,23 +46,6 @@ pub struct Told {
     pub mend: Vec<Mend>,
 }
 
-/// What mends something.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Mend {
-    /// In words.
-    #[serde(default)]
-    pub what: String,
-    /// Commands.
-    #[serde(default)]
-    pub run: Vec<String>,
-    /// Commands for once, after those of all others.
-    #[serde(default)]
-    pub then: Vec<String>,
-    /// What is to be put somewhere by hand.
-    #[serde(default)]
-    pub edit: Vec<String>,
-}
-
 /// A file that was not compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
@@ -74,8 +57,6 @@ pub struct Skipped {
 
 #[derive(Deserialize)]
 struct Raw {
-    kind: String,
-    schema: u32,
     host: String,
     checks: Vec<Told>,
 }
@@ -149,10 +130,7 @@ fn one(folder: &Path, name: &str, words: &Words, lang: Lang) -> Result<Raw, Stri
     if head.schema > SCHEMA {
         return Err(words.fill("skip-newer", lang, &[("schema", head.schema.to_string())]));
     }
-    let raw: Raw = serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))?;
-    // Both were looked at above.
-    let _ = (&raw.kind, raw.schema);
-    Ok(raw)
+    serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))
 }
 
 /// A check whose texts are fit to be printed.
