@@ -49,8 +49,8 @@ pub fn find() -> Found {
 /// A device that has not answered after this is left alone: its firmware hangs.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What somebody asks of a device, on a thread of its own: one that hangs keeps nobody, and the thread
-/// is left to it. `None` if it took longer than `patience`, or could not be asked.
+/// What somebody asks of a device or a program, on a thread of its own: one that hangs keeps nobody,
+/// and the thread is left to it. `None` if it took longer than `patience`, or could not be asked.
 pub fn within<T: Send + 'static>(
     patience: Duration,
     ask: impl FnOnce() -> T + Send + 'static,

@@ -1,13 +1,13 @@
 //! What a Linux host says of its marking, and where it says so.
 
 use crate::config::marking::Marking;
+use crate::device;
 use crate::files::Files;
 use crate::interfaces;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 /// What a host says. Several places may say the same thing, or contradict each other.
@@ -229,14 +229,10 @@ fn told_by(mut command: Command, patience: Duration) -> Option<String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let mut stdout = child.stdout.take()?;
-    let (sender, receiver) = mpsc::channel();
-    let reader = std::thread::Builder::new().spawn(move || {
+    let told = device::within(patience, move || {
         let mut bytes = Vec::new();
-        let read = stdout.by_ref().take(LONGEST).read_to_end(&mut bytes);
-        // Nobody listens any more if it took too long.
-        let _ = sender.send(read.map(|_| bytes));
+        stdout.by_ref().take(LONGEST).read_to_end(&mut bytes).map(|_| bytes)
     });
-    let told = reader.ok().and_then(|_| receiver.recv_timeout(patience).ok());
     if told.is_none() {
         // It may have ended meanwhile.
         let _ = child.kill();
