@@ -16,37 +16,23 @@ pub enum Resource {
     Object,
 }
 
-/// A limit on a device, and what is used of it.
-struct Room {
-    /// The limit.
-    limit: u64,
-    /// What the group and those below it have.
-    used: u64,
-}
-
 /// The limit on a device, as in `mlx5_0`, that leaves this process no room; `None` if there is none
 /// such, or none that can be read.
 pub fn reached(device: &str, resource: Resource) -> Option<u64> {
     reached_below(Path::new("/"), device, resource)
 }
 
+/// The same where `root` is the root of the file system. The own group's limit comes before those of the
+/// groups above it.
 fn reached_below(root: &Path, device: &str, resource: Resource) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let rooms = rooms(root, &groups, device, resource);
-    rooms.into_iter().find(|room| room.used >= room.limit).map(|room| room.limit)
-}
-
-/// The limits on a device that hold for a process, by what its `/proc/PID/cgroup` says, those of its
-/// own group first; `root` is the root of the file system. Groups without a limit are left out.
-fn rooms(root: &Path, groups: &str, device: &str, resource: Resource) -> Vec<Room> {
-    let folders = cgroup::folders(root, groups, "rdma").into_iter();
-    let rooms = folders.filter_map(|folder| {
-        let file = folder.path.join("rdma.max");
-        let read = |file: &Path| figure(&fs::read_to_string(file).ok()?, device, resource);
-        let (limit, used) = (read(&file)?, read(&folder.path.join("rdma.current"))?);
-        Some(Room { limit, used })
-    });
-    rooms.collect()
+    cgroup::folders(root, &groups, "rdma").into_iter().find_map(|folder| {
+        let read = |file: &str| {
+            figure(&fs::read_to_string(folder.path.join(file)).ok()?, device, resource)
+        };
+        let (limit, used) = (read("rdma.max")?, read("rdma.current")?);
+        (used >= limit).then_some(limit)
+    })
 }
 
 /// The figure of a device in lines as `rxe0 hca_handle=2 hca_object=max`; `None`: no limit.
