@@ -81,7 +81,7 @@ fn told(check: &Check) -> String {
 }
 
 fn bad(checks: &[&Check]) -> bool {
-    checks.iter().any(|check| matches!(check.status, Status::Fail | Status::Warn))
+    checks.iter().any(|check| check.status.is_bad())
 }
 
 fn good(checks: &[&Check]) -> bool {
@@ -103,10 +103,8 @@ fn devices_well(checks: &[&Check]) -> Answer {
     let others: Vec<&Check> = checks.iter().copied().filter(|c| c.code != Code::Port).collect();
     let opened = of(Code::DeviceOpen);
     let is_down = |device: &str| {
-        let own = of(Code::Port).into_iter().filter(|port| {
-            port.subject.rsplit_once('/').map_or(&*port.subject, |(of, _)| of) == device
-        });
-        let own: Vec<&Check> = own.collect();
+        let own: Vec<&Check> =
+            of(Code::Port).into_iter().filter(|port| device_of(port) == device).collect();
         // One of two may well be without a cable.
         bad(&own) && !good(&own)
     };
@@ -115,15 +113,16 @@ fn devices_well(checks: &[&Check]) -> Answer {
             of(code).iter().any(|check| check.subject == device && check.status == Status::Ok)
         })
     };
-    let ports: Vec<String> = of(Code::Port)
-        .iter()
-        .map(|port| port.subject.rsplit_once('/').map_or(&*port.subject, |(of, _)| of).to_owned())
-        .collect();
-    if bad(&others) || ports.iter().any(|device| is_down(device)) {
+    if bad(&others) || of(Code::Port).into_iter().any(|port| is_down(device_of(port))) {
         return Answer::No;
     }
     let all = !opened.is_empty() && opened.iter().all(|device| told(&device.subject));
     if all { Answer::Yes } else { Answer::Unseen }
+}
+
+/// The device that a check of a port is about.
+fn device_of(port: &Check) -> &str {
+    port.subject.rsplit_once('/').map_or(&port.subject, |(device, _)| device)
 }
 
 /// Pages of one size are enough, if they can be had.

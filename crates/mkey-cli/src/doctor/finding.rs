@@ -21,6 +21,13 @@ pub enum Status {
     NotApplicable,
 }
 
+impl Status {
+    /// Whether something fails, is slow, or may fail.
+    pub fn is_bad(self) -> bool {
+        matches!(self, Self::Fail | Self::Warn)
+    }
+}
+
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

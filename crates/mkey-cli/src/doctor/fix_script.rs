@@ -1,6 +1,5 @@
 //! What would mend a host, as a script to review. Nothing is run.
 
-use super::finding::Status;
 use super::report::{Report, printable};
 use super::texts::Words;
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ pub fn script(report: &Report, words: &Words) -> String {
     let (mut told, mut last) = (BTreeSet::new(), Vec::<&String>::new());
     let mut nothing = true;
     for check in &report.checks {
-        if !matches!(check.status, Status::Fail | Status::Warn) || check.mend.is_empty() {
+        if !check.status.is_bad() || check.mend.is_empty() {
             continue;
         }
         nothing = false;

@@ -20,7 +20,7 @@ pub fn report(report: &Report, words: &Words) -> String {
     let mut last = None;
     for check in checks {
         // What is bad takes several lines: each stands for itself.
-        if is_bad(check) || last != Some(check.status) {
+        if check.status.is_bad() || last != Some(check.status) {
             writer.whole("");
         }
         write_check(&mut writer, check);
@@ -50,10 +50,6 @@ pub fn checklist(report: &Report, words: &Words) -> String {
     writer.finish()
 }
 
-fn is_bad(check: &Check) -> bool {
-    matches!(check.status, Status::Fail | Status::Warn)
-}
-
 /// The name of a status' text.
 fn status_text(status: Status) -> &'static str {
     match status {
@@ -78,7 +74,7 @@ fn write_check(writer: &mut Writer<'_>, check: &Check) {
         let first = format!("      {}{colon}", writer.common(name));
         writer.line(&first, text);
     };
-    if is_bad(check) {
+    if check.status.is_bad() {
         detail("read", &check.read.join(", "));
         detail("why", &check.why);
     }

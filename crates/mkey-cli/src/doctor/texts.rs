@@ -133,7 +133,8 @@ impl Words {
             None => plain(gap),
         };
         // That there is no device is no failure; what to do without one is told all the same.
-        let mended = matches!(finding.status, Status::Fail | Status::Warn | Status::NotReadable)
+        let mended = finding.status.is_bad()
+            || finding.status == Status::NotReadable
             || finding.code == Code::RdmaDevices;
         let mends = finding.mends.iter().filter(|_| mended);
         let printed = |values: &BTreeMap<String, String>| {

@@ -175,7 +175,7 @@ fn mends(hosts: &[Host]) -> Vec<ToMend> {
     let mut table = BTreeMap::<(Status, &str, &str, &[Mend]), ToMend>::new();
     for host in hosts {
         for check in &host.checks {
-            if !matches!(check.status, Status::Fail | Status::Warn) {
+            if !check.status.is_bad() {
                 continue;
             }
             let key = (check.status, &*check.code, &*check.subject, &*check.mend);
