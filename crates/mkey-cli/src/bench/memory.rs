@@ -3,6 +3,7 @@
 use super::mend;
 use super::report::Missing;
 use super::units::size;
+use crate::process;
 use mkey_os::cgroup::{self, Folder, Version};
 use mkey_os::limits;
 use std::fs;
@@ -104,12 +105,7 @@ fn floor(bytes: u64) -> u64 {
 
 fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    parse_available(&text)
-}
-
-fn parse_available(meminfo: &str) -> Option<u64> {
-    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    process::kib_of(&text, "MemAvailable")
 }
 
 fn lockable() -> Option<u64> {
@@ -178,8 +174,9 @@ mod tests {
 
     #[test]
     fn files_of_the_kernel() {
-        assert_eq!(parse_available("MemTotal: 5 kB\nMemAvailable:   1024 kB\n"), Some(1 << 20));
-        assert_eq!(parse_available("MemTotal: 5 kB\n"), None);
+        let of = |text| process::kib_of(text, "MemAvailable");
+        assert_eq!(of("MemTotal: 5 kB\nMemAvailable:   1024 kB\n"), Some(1 << 20));
+        assert_eq!(of("MemTotal: 5 kB\n"), None);
     }
 
     #[test]

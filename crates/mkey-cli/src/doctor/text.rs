@@ -5,6 +5,7 @@ use super::launcher::Launcher;
 use super::report::{Check, Report};
 use super::texts::Words;
 use super::writer::Writer;
+use crate::lang::columns;
 
 /// The report: what fails first, then what may, then the rest.
 pub fn report(report: &Report, words: &Words) -> String {
@@ -63,9 +64,7 @@ fn status_text(status: Status) -> &'static str {
 
 fn write_check(writer: &mut Writer<'_>, check: &Check) {
     let (status, colon) = (writer.common(status_text(check.status)), writer.colon());
-    // Chinese takes two columns a character.
-    let columns: usize = status.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
-    let pad = " ".repeat(5usize.saturating_sub(columns));
+    let pad = " ".repeat(5usize.saturating_sub(columns(&status)));
     let of = if check.subject.is_empty() { String::new() } else { format!(" [{}]", check.subject) };
     let title = writer.words.about(check.code).map_or("", |about| about.title.pick(writer.lang));
     let first = format!("{status}{pad} {:<17} ", check.code);
