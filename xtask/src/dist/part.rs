@@ -135,20 +135,6 @@ fn devices(mkey: &Path) -> Result<()> {
 
 /// Two processes.
 fn write_bw(mkey: &Path) -> Result<()> {
-    // perftest gives up where the processor's frequency scatters, as on a busy machine.
-    const SCATTERED: &str = "Can't produce a report";
-    let mut last = Ok(());
-    for _ in 0..5 {
-        last = try_write_bw(mkey);
-        match &last {
-            Err(error) if format!("{error:#}").contains(SCATTERED) => {}
-            _ => break,
-        }
-    }
-    last
-}
-
-fn try_write_bw(mkey: &Path) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let side = |server: &[&str]| {
         let mut command = Command::new("timeout");

@@ -3,9 +3,10 @@
 use crate::common;
 use crate::list::{Expected, Program, Run};
 use mkey_os::hugepages;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -70,6 +71,8 @@ pub struct Ended {
 /// A side that runs.
 pub struct Side {
     pid: Pid,
+    /// The process itself: once waited for, its number may be another's.
+    process: OwnedFd,
     shown: String,
     output: Receiver<Ended>,
 }
@@ -79,6 +82,7 @@ impl Side {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child: Child = command.spawn().unwrap();
         let pid = Pid::from_child(&child);
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         let (sender, output) = channel();
         thread::spawn(move || {
             let output = child.wait_with_output().unwrap();
@@ -90,7 +94,7 @@ impl Side {
                 stderr: text(output.stderr),
             });
         });
-        Self { pid, shown: format!("{command:?}"), output }
+        Self { pid, process, shown: format!("{command:?}"), output }
     }
 
     /// Waits until it listens on this port, if it does not end before.
@@ -115,16 +119,12 @@ impl Side {
             Ok(ended) => Ok(ended),
             Err(RecvTimeoutError::Disconnected) => Err(format!("{}: lost", self.shown)),
             Err(RecvTimeoutError::Timeout) => {
-                self.kill();
+                // It may have ended by now.
+                let _ = pidfd_send_signal(&self.process, Signal::KILL);
                 let last = self.output.recv().map_err(|_| "lost".to_owned())?;
                 Err(format!("{}: did not end in time\n{}", self.shown, last.words()))
             }
         }
-    }
-
-    fn kill(&self) {
-        // It may have ended by now; its number is not another's before it was waited for.
-        let _ = kill_process(self.pid, Signal::KILL);
     }
 }
 
@@ -141,6 +141,11 @@ impl Ended {
         };
         format!("{how}\n--- output\n{stdout}--- errors\n{stderr}---")
     }
+}
+
+/// What a side said, or what became of it.
+fn said(end: &Result<Ended, String>) -> String {
+    end.as_ref().map_or_else(Clone::clone, Ended::words)
 }
 
 /// Whether a line of a table of sockets says that somebody listens on a port.
@@ -192,11 +197,7 @@ fn run_once(
     arguments.extend(["-p", &port_argument]);
     let server = Side::start(&mut side(Role::Server, &arguments));
     if !server.listens(port, until) && run.expected == Expected::Works {
-        server.kill();
-        return match server.ended(until) {
-            Ok(ended) => Err(format!("the server did not begin: {}", ended.words())),
-            Err(words) => Err(format!("the server did not begin: {words}")),
-        };
+        return Err(format!("the server did not begin: {}", said(&server.ended(until))));
     }
     arguments.push(host);
     let client = Side::start(&mut side(Role::Client, &arguments)).ended(until);
@@ -215,11 +216,7 @@ fn judge(
     let both = match (server, client) {
         (Ok(server), Ok(client)) => [server, client],
         (server, client) => {
-            let said = |side: Result<Ended, String>| match side {
-                Ok(ended) => ended.words(),
-                Err(words) => words,
-            };
-            return Err(format!("server: {}\nclient: {}", said(server), said(client)));
+            return Err(format!("server: {}\nclient: {}", said(&server), said(&client)));
         }
     };
     let [server, client] = &both;
