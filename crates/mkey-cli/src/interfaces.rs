@@ -1,5 +1,9 @@
-//! The network interfaces of a device's ports.
+//! RDMA devices in the kernel's files, and the network interfaces of their ports.
 
+use crate::files::Files;
+
+/// The folder of the devices below a root.
+pub const DEVICES: &str = "sys/class/infiniband";
 /// How many entries of a port's table of identifiers are asked for their interface.
 const IDENTIFIERS: usize = 16;
 
@@ -22,6 +26,13 @@ pub fn of_port(
         None if only => names("device/net"),
         None => Vec::new(),
     }
+}
+
+/// The same of a port of a device, as in `mlx5_0`, by a host's files.
+pub fn of_port_in(files: &Files, device: &str, port: &str, only: bool) -> Vec<String> {
+    let below = |name: &str| format!("{DEVICES}/{device}/{name}");
+    let text = |name: &str| files.line(&below(name)).ok();
+    of_port(port, only, text, |name| files.names(&below(name)).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::launcher::Launcher;
 use crate::files::Files;
+use crate::interfaces::DEVICES;
 use crate::process::{field, has_capability, in_initial_namespace};
 
 /// A host, a process on it, and what was asked about them.
@@ -20,9 +21,6 @@ pub struct Context {
     /// The user that was asked about.
     pub user: Option<String>,
 }
-
-/// The folder of the devices.
-pub const DEVICES: &str = "sys/class/infiniband";
 
 impl Context {
     /// A file of the process.

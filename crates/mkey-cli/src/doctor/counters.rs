@@ -2,10 +2,11 @@
 //! does not grow meanwhile is a note.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
 use super::ports;
 use crate::explain::errno;
+use crate::interfaces::DEVICES;
 use crate::monitor::counter::{Step, step};
 use crate::monitor::known::{self, Class, Meaning, Rule};
 use mkey_os::ethtool;

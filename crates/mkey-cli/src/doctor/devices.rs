@@ -1,9 +1,10 @@
 //! Which RDMA devices the kernel has, what each is, and whether this user may open it.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
 use crate::explain::errno;
+use crate::interfaces::DEVICES;
 use std::io::ErrorKind;
 
 /// The checks; `library`: why libibverbs can not be used, if it was tried and can not.

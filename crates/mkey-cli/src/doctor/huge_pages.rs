@@ -1,7 +1,7 @@
 //! Huge pages: what is set aside, by size and node, what was asked for at boot, and one obtained.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
 use super::pools::{self, POOLS};
 use super::{cgroups, pools::of_kubernetes};
@@ -9,6 +9,7 @@ use crate::bench::sizes::parse_bytes;
 use crate::bench::units::size;
 use crate::explain::errno;
 use crate::files::garbage;
+use crate::interfaces::DEVICES;
 use crate::process::kib_of;
 use mkey_os::error::OsError;
 use mkey_os::hugepages::{NodePool, Pool};

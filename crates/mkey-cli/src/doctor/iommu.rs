@@ -1,9 +1,10 @@
 //! How the IOMMU translates what devices address.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
 use crate::files::{Unread, Why};
+use crate::interfaces::DEVICES;
 use std::collections::BTreeSet;
 
 /// The check: of each device; of the host where there is none.

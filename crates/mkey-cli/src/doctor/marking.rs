@@ -2,10 +2,11 @@
 //! host's half; the switches' half can not be seen from here.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
 use super::ports;
 use crate::config::check::host::{self, Host};
+use crate::interfaces::DEVICES;
 use crate::process::variable;
 use std::collections::BTreeSet;
 

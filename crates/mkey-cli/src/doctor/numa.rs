@@ -1,9 +1,10 @@
 //! The node that a device is attached to, and whether the process may run and have memory there.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
 use crate::files::no_line;
+use crate::interfaces::DEVICES;
 use crate::process::field;
 use mkey_os::limits::parse_ranges;
 

@@ -1,9 +1,9 @@
 //! Ports: their state, their identifiers, their MTU.
 
 use super::code::Code;
-use super::context::{Context, DEVICES};
+use super::context::Context;
 use super::finding::{Finding, Status};
-use crate::interfaces;
+use crate::interfaces::{self, DEVICES};
 
 /// Identifiers beyond this index are not looked at; tables have 256.
 const MOST_GIDS: usize = 512;
@@ -102,10 +102,7 @@ fn identifiers(at: &Context, device: &str, port: &str, ethernet: bool) -> Findin
 
 /// The network interfaces of a port.
 pub fn nets(at: &Context, device: &str, port: &str) -> Vec<String> {
-    let below = |name: &str| format!("{DEVICES}/{device}/{name}");
-    let only = at.ports(device).len() == 1;
-    let text = |name: &str| at.files.line(&below(name)).ok();
-    interfaces::of_port(port, only, text, |name| at.files.names(&below(name)).unwrap_or_default())
+    interfaces::of_port_in(&at.files, device, port, at.ports(device).len() == 1)
 }
 
 fn mtu(at: &Context, device: &str, port: &str) -> Vec<Finding> {

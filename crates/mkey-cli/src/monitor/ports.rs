@@ -6,7 +6,7 @@ use super::files;
 use super::kernel::{DeviceAnswers, Holder, Kernel, Objects, RegionAnswer};
 use super::known;
 use super::told::Told;
-use crate::interfaces;
+use crate::interfaces::{self, DEVICES};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -69,8 +69,6 @@ pub struct Region {
     pub counters: Vec<Counter>,
 }
 
-/// The folder of devices below a root.
-pub const DEVICES: &str = "sys/class/infiniband";
 /// Settings that stand among the counters.
 const NO_COUNTERS: [&str; 1] = ["lifespan"];
 

@@ -3,7 +3,7 @@
 use crate::config::marking::Marking;
 use crate::device;
 use crate::files::Files;
-use crate::interfaces;
+use crate::interfaces::{self, DEVICES};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -142,9 +142,6 @@ pub fn read(
     host
 }
 
-/// The folder of the devices.
-const DEVICES: &str = "sys/class/infiniband";
-
 fn read_device(
     files: &Files,
     rdma: &str,
@@ -165,7 +162,7 @@ fn read_device(
     let bnxt = format!("sys/kernel/config/bnxt_re/{rdma}/ports/1/cc");
     let pci = files.real_name(&format!("{sys}/device")).unwrap_or_default();
     let mlx5 = format!("sys/kernel/debug/mlx5/{pci}/cc_params");
-    let nets = nets(files, &sys);
+    let nets = nets(files, rdma);
     let mut put = |field: fn(&mut Host) -> &mut Vec<Value>, path: String, most: u8| {
         let found = value(path).filter(|(value, _)| *value <= most);
         field(host).extend(found.map(|(value, from)| Value { value, from }));
@@ -199,18 +196,15 @@ fn read_device(
     }
 }
 
-/// The interfaces of all ports of the device with this folder, each once.
+/// The interfaces of all ports of a device, each once.
 fn nets(files: &Files, device: &str) -> Vec<String> {
-    let below = |name: &str| format!("{device}/{name}");
-    let mut ports = files.names(&below("ports")).unwrap_or_default();
+    let mut ports = files.names(&format!("{DEVICES}/{device}/ports")).unwrap_or_default();
     // One that shows no ports has its card's interfaces all the same.
     if ports.is_empty() {
         ports.push("1".to_owned());
     }
-    let text = |name: &str| files.line(&below(name)).ok();
-    let names = |name: &str| files.names(&below(name)).unwrap_or_default();
-    let all =
-        ports.iter().flat_map(|port| interfaces::of_port(port, ports.len() == 1, text, names));
+    let only = ports.len() == 1;
+    let all = ports.iter().flat_map(|port| interfaces::of_port_in(files, device, port, only));
     all.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
