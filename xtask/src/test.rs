@@ -1,8 +1,10 @@
 //! `cargo xtask test`: every test, part by part.
 
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::exit::{Exit, in_ci};
 use crate::part::{Part, Report};
@@ -20,7 +22,8 @@ Examples:
 
 The parts run one after the other and do not stop at a failure. The last line counts tests; a
 part that is no test run counts as one for each of its checks. Exit status: 0 all passed, 1
-something failed, 3 something was skipped. With CI set in the environment a skip is a failure.")]
+something failed, 3 something was skipped. With CI set in the environment a skip is a failure,
+and what a part builds in a folder of its own is removed after it.")]
 pub struct Args {
     /// Run only this part
     #[arg(long, value_name = "PART")]
@@ -49,12 +52,30 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<Exit> {
         } else {
             part.run(workspace)
         };
+        if in_ci() {
+            remove_apart(workspace.target())?;
+        }
         let took = if left_out { Duration::ZERO } else { begun.elapsed() };
         println!("=== {}: {:?} after {:.1} s", part.name, report.verdict(), took.as_secs_f64());
         rows.push(Row { name: part.name, took, report });
     }
     print!("\n{}", summary::table(&rows));
     Ok(summary::exit(&rows, in_ci()))
+}
+
+/// Removes the target folders within the target folder: built with flags of their part's own, they
+/// serve no other. All of them together do not fit on a small disk.
+fn remove_apart(target: &Path) -> Result<()> {
+    let entries = fs::read_dir(target);
+    for entry in entries.with_context(|| format!("cannot read {}", target.display()))? {
+        let folder = entry?.path();
+        // Cargo marks its target folders so.
+        if folder.join("CACHEDIR.TAG").is_file() {
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The parts to show, in order, each with whether it is left out.
@@ -89,6 +110,20 @@ mod tests {
         let owned = |names: &[&str]| names.iter().map(|&name| name.into()).collect::<Vec<_>>();
         let parts = chosen(ABC, &owned(only), &owned(skip))?;
         Ok(parts.into_iter().map(|(part, left_out)| (part.name, left_out)).collect())
+    }
+
+    #[test]
+    fn only_folders_that_cargo_built_into_are_removed() {
+        let target = tempfile::tempdir().unwrap();
+        for name in ["loom/debug", "debug/deps", "tools"] {
+            fs::create_dir_all(target.path().join(name)).unwrap();
+        }
+        for tag in ["CACHEDIR.TAG", "loom/CACHEDIR.TAG"] {
+            fs::write(target.path().join(tag), "").unwrap();
+        }
+        remove_apart(target.path()).unwrap();
+        assert!(!target.path().join("loom").exists());
+        assert!(target.path().join("debug/deps").exists() && target.path().join("tools").exists());
     }
 
     #[test]
