@@ -13,7 +13,12 @@ unsafe fn by_fix_up(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Copy
     unsafe { install().unwrap().copy(dst, src, len) }
 }
 
-const METHODS: [(&str, Copy); 2] = [("fix-up", by_fix_up), ("portable", portable::copy)];
+unsafe fn unseen(dst: *mut u8, src: *const u8, len: usize) -> Result<(), CopyFault> {
+    unsafe { install().unwrap().copy_unseen(dst, src, len) }
+}
+
+const METHODS: [(&str, Copy); 3] =
+    [("fix-up", by_fix_up), ("unseen", unseen), ("portable", portable::copy)];
 
 fn tolerant() -> Installed {
     install().unwrap()
@@ -95,6 +100,39 @@ fn source_fault_stops_at_the_border_exactly() {
             }
         }
     }
+}
+
+/// So many bytes that they are copied by one instruction, where nobody looks at them.
+#[test]
+fn a_long_copy_stops_at_the_border_exactly() {
+    const LONG: usize = 3 * PAGE;
+    let source = pattern(LONG);
+    for good in (0..70).chain([2047, 2048, 2049, PAGE, PAGE + 1, 2 * PAGE - 1]) {
+        for (side, protection) in
+            [(Side::Destination, libc::PROT_READ), (Side::Source, libc::PROT_NONE)]
+        {
+            let pages = Pages::new(3);
+            pages.fill(0x5a);
+            pages.protect(2, 1, protection);
+            let border = pages.page(2).wrapping_sub(good);
+            let mut target = vec![0; LONG];
+            let copied = match side {
+                Side::Destination => unsafe { unseen(border, source.as_ptr(), LONG) },
+                _ => unsafe { unseen(target.as_mut_ptr(), border, LONG) },
+            };
+            let address = Some(pages.page(2) as usize);
+            assert_eq!(copied.unwrap_err(), CopyFault { copied: good, side, address }, "{good}");
+            if side == Side::Destination {
+                assert_eq!(pages.bytes(2 * PAGE - good, good), source[..good]);
+            } else {
+                assert!(target[..good].iter().all(|&byte| byte == 0x5a));
+                assert!(target[good..].iter().all(|&byte| byte == 0));
+            }
+        }
+    }
+    let mut target = vec![0; LONG];
+    unsafe { unseen(target.as_mut_ptr(), source.as_ptr(), LONG) }.unwrap();
+    assert_eq!(target, source);
 }
 
 #[test]

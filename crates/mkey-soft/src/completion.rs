@@ -8,7 +8,7 @@ use mkey_core::device::CqHandle;
 use mkey_core::error::{Object, Reason};
 use mkey_core::work::Completion;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub(crate) struct Cq {
     pub(crate) handle: CqHandle,
     /// Queue pairs on it, each counted once per side.
     users: AtomicU32,
+    /// Nothing is in the queue, nor wrong with it: for a look without the lock.
+    quiet: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -95,7 +97,7 @@ impl Cq {
     pub(crate) fn new(handle: CqHandle, depth: u32, channel: Option<Use<Channel>>) -> Self {
         let entries = VecDeque::with_capacity(depth.min(1024) as usize);
         let state = Mutex::new(State { depth, entries, channel, ..State::default() });
-        Self { handle, users: AtomicU32::new(0), state }
+        Self { handle, users: AtomicU32::new(0), quiet: AtomicBool::new(true), state }
     }
 
     /// Gives it another depth.
@@ -166,6 +168,8 @@ impl Cq {
         solicited: bool,
     ) -> Result<(), Overrun> {
         let mut state = lock(&self.state);
+        // Whoever polls after this sees it.
+        self.quiet.store(false, Ordering::Release);
         if state.entries.len() >= state.depth as usize || state.overrun {
             let first = !state.overrun;
             state.overrun = true;
@@ -204,6 +208,9 @@ impl Cq {
     /// Takes up to `into.len()` completions.
     #[inline]
     pub(crate) fn poll(&self, into: &mut [Completion]) -> Result<usize, Reason> {
+        if self.quiet.load(Ordering::Acquire) {
+            return Ok(0);
+        }
         self.take(&mut lock(&self.state), into)
     }
 
@@ -247,6 +254,9 @@ impl Cq {
                 finished.store(done, Ordering::Release);
             }
         }
+        if state.entries.is_empty() {
+            self.quiet.store(true, Ordering::Release);
+        }
         Ok(taken)
     }
 
@@ -276,6 +286,7 @@ impl Cq {
     /// Ends the queue, whoever holds it still; lets go of its channel.
     pub(crate) fn retire(&self) {
         let mut state = lock(&self.state);
+        self.quiet.store(false, Ordering::Release);
         state.retired = true;
         if let Some(channel) = state.channel.take() {
             channel.object().events.forget(|&cq| cq == self.handle);

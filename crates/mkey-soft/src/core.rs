@@ -94,7 +94,7 @@ impl Core {
         self.timers.now().saturating_sub(self.opened)
     }
 
-    /// Lets the device's timers go on, from a thread that posts or polls.
+    /// Takes in packets and lets the device's timers go on, from a thread that polls.
     #[inline(always)]
     pub(crate) fn pump(&self) {
         if let Some(port) = &self.port
@@ -102,9 +102,19 @@ impl Core {
         {
             port.drive(self);
         }
-        if self.timers.any() {
-            self.timers.fire(self.timers.now());
+        self.timers.fire_now_and_then();
+    }
+
+    /// The same from one that posts: mostly it polls, too, so there is no hurry.
+    #[inline(always)]
+    pub(crate) fn pump_now_and_then(&self) {
+        if let Some(port) = &self.port
+            && port.is_active()
+            && port.posted()
+        {
+            port.drive(self);
         }
+        self.timers.fire_now_and_then();
     }
 
     /// When there is something to do that waits for the time.
@@ -265,7 +275,7 @@ fn enter() -> Executor {
 /// The queue pairs of the process by port and number: how a requester finds its responder. `None`:
 /// the number is taken, the queue pair is not there yet.
 type Registry = RwLock<Known>;
-type Known = HashMap<(Gid, u32), Option<Weak<Qp>>>;
+type Known = HashMap<(Gid, u32), Option<Weak<Qp>>, foldhash::fast::RandomState>;
 
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();

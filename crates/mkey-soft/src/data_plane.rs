@@ -173,7 +173,7 @@ impl WeakSrq {
 
 impl SharedReceive for SoftSrq {
     fn post_recv(&self, chain: &[RecvWr<'_>]) -> std::result::Result<(), PostError> {
-        self.core.pump();
+        self.core.pump_now_and_then();
         for (posted, wr) in chain.iter().enumerate() {
             if let Err(reason) = self.srq.push(wr) {
                 let handle = self.srq.handle.0;

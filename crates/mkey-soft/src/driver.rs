@@ -248,7 +248,13 @@ impl Driver {
         let mut ready = Vec::with_capacity(64);
         loop {
             self.work();
-            let tick = self.attention.tick();
+            let mut tick = self.attention.tick();
+            if tick {
+                // Those of new peers, too.
+                self.take_bells_down(true);
+                // If it has begun to rest meanwhile, it has hung them up before.
+                tick = self.attention.is_programs();
+            }
             if !tick && self.hang_bells() {
                 self.take_bells_down(false);
                 continue;

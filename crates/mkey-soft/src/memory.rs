@@ -447,9 +447,18 @@ pub(crate) fn to_room(
                 let mut rest = room.again();
                 for segment in guard.segments() {
                     let (now, later) = rest.split(segment.len as usize);
-                    let target = Place::Memory(HostAddr(now.start() as u64));
-                    place(source.core.tolerant, segment.place, target, now.len() as u64)
-                        .map_err(|fault| Missed::Refused(not_present(&fault, &source.access)))?;
+                    let tolerant = source.core.tolerant;
+                    let placed = match segment.place {
+                        // SAFETY: as in `place`; nobody looks at a packet before it is sent.
+                        Place::Memory(from) => unsafe {
+                            tolerant.copy_unseen(now.start(), from.0 as *const u8, now.len())
+                        },
+                        nowhere => {
+                            let target = Place::Memory(HostAddr(now.start() as u64));
+                            place(tolerant, nowhere, target, now.len() as u64)
+                        }
+                    };
+                    placed.map_err(|fault| Missed::Refused(not_present(&fault, &source.access)))?;
                     rest = later;
                 }
                 return Ok(());

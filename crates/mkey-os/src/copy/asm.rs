@@ -10,10 +10,13 @@
 //! The signal handler (see [`super::signal`]) puts the fault's address into `rdx` and its flags
 //! into `r9` and continues at `mkey_tolerant_resume`.
 //!
-//! Every store is a plain one in ascending order, so x86's total store order makes them visible
+//! `mkey_tolerant_string` counts by `rcx`; a fault finds there in `rdx` what others keep in `rcx`.
+//!
+//! But for that one, every store is a plain one in ascending order, so x86's total store order makes them visible
 //! in that order. Vector stores are aligned to their size, so none crosses a cache line, and the
 //! last 1 to 64 bytes are stored in words and parts of words: the last word is a store of its
-//! own. `rep movsb` is not used, because its stores are unordered among themselves; nor are
+//! own. `rep movsb`, whose stores are unordered among themselves, is used where nobody looks: it takes
+//! lines that another processor's cache has without reading them first. Nowhere are there
 //! non-temporal stores, as copies come in chunks that fit the caches. AVX-512 is left out:
 //! valgrind cannot decode it. After a fault in the AVX loop the upper halves stay dirty until the
 //! next `vzeroupper`, which costs time and nothing else.
@@ -50,6 +53,13 @@ unsafe extern "C" {
     ) -> usize;
     /// As [`mkey_tolerant_copy`], for CPUs with AVX.
     pub(super) fn mkey_tolerant_copy_avx(
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        fault: *mut RawFault,
+    ) -> usize;
+    /// As [`mkey_tolerant_copy`], but the bytes are seen in any order.
+    pub(super) fn mkey_tolerant_string(
         dst: *mut u8,
         src: *const u8,
         len: usize,
@@ -102,12 +112,20 @@ unsafe extern "C" {
     fn mkey_tolerant_begin();
     fn mkey_tolerant_end();
     fn mkey_tolerant_resume();
+    /// The instruction of [`mkey_tolerant_string`] that may fault.
+    fn mkey_tolerant_rep();
 }
 
 /// Whether an instruction at `ip` is one of those that may fault.
 #[inline]
 pub(super) fn may_fault(ip: usize) -> bool {
     ip >= mkey_tolerant_begin as *const () as usize && ip < mkey_tolerant_end as *const () as usize
+}
+
+/// Whether an instruction at `ip` finds in `rdx` where to write the [`RawFault`].
+#[inline]
+pub(super) fn counts(ip: usize) -> bool {
+    ip == mkey_tolerant_rep as *const () as usize
 }
 
 /// Where to go on after a fault.
@@ -423,6 +441,22 @@ mkey_tolerant_copy_avx:
     ret
     .cfi_endproc
     .size mkey_tolerant_copy_avx, . - mkey_tolerant_copy_avx
+
+    .globl mkey_tolerant_string
+    .hidden mkey_tolerant_string
+    .type mkey_tolerant_string, @function
+mkey_tolerant_string:
+    .cfi_startproc
+    mov r8, rdi
+    xchg rcx, rdx
+    .globl mkey_tolerant_rep
+    .hidden mkey_tolerant_rep
+mkey_tolerant_rep:
+    rep movsb
+    xor eax, eax
+    ret
+    .cfi_endproc
+    .size mkey_tolerant_string, . - mkey_tolerant_string
 
     .globl mkey_tolerant_words
     .hidden mkey_tolerant_words

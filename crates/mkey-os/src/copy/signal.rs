@@ -115,6 +115,9 @@ extern "C" fn on_signal(
         {
             flags |= ON_WRITE;
         }
+        if asm::counts(ip) {
+            registers[libc::REG_RCX as usize] = registers[libc::REG_RDX as usize];
+        }
         registers[libc::REG_RDX as usize] = address as i64;
         registers[libc::REG_R9 as usize] = flags as i64;
         registers[libc::REG_RIP as usize] = asm::resume_address() as i64;

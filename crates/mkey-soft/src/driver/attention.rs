@@ -84,6 +84,11 @@ impl Attention {
         if self.program.load(Ordering::Relaxed) && !self.recent.swap(false, Ordering::Relaxed) {
             self.program.store(false, Ordering::Release);
         }
+        self.is_programs()
+    }
+
+    /// Whether packets are the program's business.
+    pub(super) fn is_programs(&self) -> bool {
         self.program.load(Ordering::Relaxed)
     }
 }

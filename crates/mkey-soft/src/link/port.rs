@@ -11,7 +11,8 @@ use crate::qp::{After, Qp, Todo};
 use crate::sync::lock;
 use mkey_core::device::Gid;
 use mkey_core::engine::Executor;
-use std::sync::atomic::{AtomicBool, Ordering};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ const PARTITION: u16 = 0x7fff;
 const STALE_ROUNDS: usize = 1024;
 /// Who has let others go first goes on after this time, if nobody looks for packets before.
 const TURN: Duration = Duration::from_millis(1);
+
+/// Of so many posts one takes packets in, too, for a program that posts and does not poll.
+const POSTS: u32 = 8;
 
 /// A device's link.
 #[derive(Debug)]
@@ -36,6 +40,7 @@ pub(crate) struct Port {
     any_blocked: AtomicBool,
     /// Some of them wait for no room, but for their turn.
     any_waits_its_turn: AtomicBool,
+    posts: AtomicU32,
     /// A forked child has no link by its parent's devices.
     born: u32,
 }
@@ -59,6 +64,7 @@ impl Port {
             blocked: Mutex::default(),
             any_blocked: AtomicBool::new(false),
             any_waits_its_turn: AtomicBool::new(false),
+            posts: AtomicU32::new(0),
             born: generation(),
         })
     }
@@ -191,6 +197,15 @@ impl Port {
         }
     }
 
+    /// The program posts; whether [`Port::drive`] is due.
+    #[inline]
+    pub(crate) fn posted(&self) -> bool {
+        // Threads that post at once may lose counts to each other: it takes a few more posts then.
+        let posts = self.posts.load(Ordering::Relaxed).wrapping_add(1);
+        self.posts.store(posts, Ordering::Relaxed);
+        posts.is_multiple_of(POSTS) || self.carries_all()
+    }
+
     /// Takes in what has arrived, and sends what that makes possible, on the calling thread, which is
     /// the program's.
     #[cold]
@@ -259,7 +274,7 @@ impl Port {
 /// Queue pairs that packets have come for. What they have to say they say when all packets that were
 /// there are dealt with: one acknowledgement may tell of many.
 #[derive(Default)]
-struct Touched(Vec<(Arc<Qp>, Todo)>);
+struct Touched(SmallVec<[(Arc<Qp>, Todo); 4]>);
 
 impl Touched {
     fn deliver(&mut self, executor: &mut Executor, inbound: &Inbound<'_>) {

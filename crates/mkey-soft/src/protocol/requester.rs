@@ -10,8 +10,9 @@ use mkey_wire::u24::Psn;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// An acknowledgement is asked for after so many packets at the latest.
-const ASK_EVERY: u32 = 32;
+/// An acknowledgement is asked for so many times while a window is under way: with fewer, who sends
+/// would wait for who receives, and the other way round.
+const ASKS: u32 = 4;
 
 /// What both sides have agreed on, or one side decided for good.
 #[derive(Clone, Copy, Debug)]
@@ -293,8 +294,13 @@ impl Requester {
             first: packet == 0,
             last,
             wants_ack: self.transport.reliable
-                && (last || full || packet % ASK_EVERY == ASK_EVERY - 1),
+                && (last || full || (packet + 1).is_multiple_of(self.ask_every())),
         })
+    }
+
+    /// After so many packets at the latest an acknowledgement is asked for.
+    fn ask_every(&self) -> u32 {
+        (self.transport.window / ASKS).max(1)
     }
 
     /// Whether a message may not begin yet.

@@ -140,7 +140,7 @@ impl Qp {
     /// A peer hears the answer to what it has asked before what the program does about it.
     #[inline]
     fn before_posting(&self) {
-        self.core.pump();
+        self.core.pump_now_and_then();
         if self.core.port.is_some() && self.owes() {
             self.last_replies();
         }

@@ -68,7 +68,7 @@ pub(super) enum Undone {
 impl Qp {
     /// Posts a chain to the receive queue.
     pub(crate) fn post_recv(&self, chain: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.core.pump();
+        self.core.pump_now_and_then();
         let mut after = After::default();
         let mut rq = lock(&self.rq);
         let mut result = Ok(());

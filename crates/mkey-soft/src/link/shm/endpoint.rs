@@ -245,7 +245,7 @@ impl Endpoint {
     /// The pairs that packets are taken from.
     fn pairs(&self, wait: bool) -> Option<MutexGuard<'_, Vec<Arc<Pair>>>> {
         let mut pairs = lock_or_leave(&self.pairs, wait)?;
-        if self.any_fresh.swap(false, Ordering::AcqRel) {
+        if self.any_fresh.load(Ordering::Relaxed) && self.any_fresh.swap(false, Ordering::AcqRel) {
             pairs.append(&mut lock(&self.fresh));
         }
         Some(pairs)
@@ -283,12 +283,13 @@ impl Link for Endpoint {
 
     fn hang_bells(&self) -> bool {
         let Some(pairs) = self.pairs(true) else { return false };
-        pairs.iter().any(|pair| pair.hang_bell())
+        // All of them.
+        pairs.iter().filter(|pair| pair.hang_bell()).count() > 0
     }
 
-    fn take_bells_down(&self, _: bool) {
+    fn take_bells_down(&self, program_polls: bool) {
         if let Some(pairs) = self.pairs(false) {
-            pairs.iter().for_each(|pair| pair.take_bell_down());
+            pairs.iter().for_each(|pair| pair.take_bell_down(program_polls));
         }
     }
 }

@@ -5,13 +5,14 @@ use super::greeting::pid_of;
 use super::is_ready;
 use super::lease::{Borrowing, Lending};
 use super::record::{self, Packet};
-use super::ring::{Broken, Reading, Writing};
+use super::ring::{Arrivals, Broken, Reading, Writing};
 use super::segment::{MTU, Segment};
+use super::unread::Unread;
 use crate::core::generation;
 use crate::driver::{Driver, Source, Token};
 use crate::link::{Borrow, Fill, Inbound, Lend, Lent, Outbound, Path, Unsent};
 use crate::payload::Bytes;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use mkey_core::device::Gid;
 use mkey_os::file_mapping::FileMapping;
 use rustix::event::PollFlags;
@@ -20,17 +21,11 @@ use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
 
-/// Packets that are taken in before others have their turn.
+/// Packets that are taken in before others have their turn, and bytes: then they are answered, and the
+/// writer has their room back, so that it goes on meanwhile.
 const BATCH: usize = 128;
-/// The writer gets room back when so much was read.
-const HOARD: u64 = 256 << 10;
-
-/// What lies unread for so long is left lying by a program that polls no more, or looks at nothing but
-/// its memory: then the peer's thread is woken. After that it may have to wait for a processor.
-const LYING: Duration = Duration::from_micros(5);
-const LYING_STILL: Duration = Duration::from_micros(200);
+const SHARE: u64 = 128 << 10;
 
 /// What a doorbell says.
 const RING: &[u8] = b"!";
@@ -42,14 +37,11 @@ pub(super) struct Pair {
     lending: Option<Lending>,
     borrowing: Option<Borrowing>,
     writing: Mutex<Writing>,
-    /// How far the peer was told that it is written.
+    /// How far it is written.
     sent: AtomicU64,
-    /// Something was written of which it is not known that it was read.
-    unread: AtomicBool,
-    /// How far it was read when last looked at, and when the peer is to be woken if it gets no
-    /// further.
-    due: Mutex<Option<(u64, Instant)>>,
+    unread: Unread,
     reading: Mutex<Reading>,
+    arrivals: Arrivals,
     /// Wakes the peer's thread and ours, and tells that the peer has ended.
     socket: OwnedFd,
     /// The peer's process, where that can be told: it may leave the socket to a child.
@@ -102,8 +94,8 @@ impl Pair {
             borrowing,
             writing: Mutex::new(writing),
             sent: AtomicU64::new(0),
-            unread: AtomicBool::new(false),
-            due: Mutex::default(),
+            unread: Unread::default(),
+            arrivals: reading.arrivals(),
             reading: Mutex::new(reading),
             socket,
             process,
@@ -162,35 +154,31 @@ impl Pair {
     /// looks for packets itself.
     #[inline]
     fn nudge(&self) {
-        if self.unread.load(Ordering::Relaxed) {
+        if self.unread.is_to_be_looked_for() {
             self.look_for_unread();
         }
     }
 
     fn look_for_unread(&self) {
         // Who writes now is looked after by itself, or by the next call.
-        let Ok(writing) = self.writing.try_lock() else { return };
-        let mut due = lock(&self.due);
-        let Some(read) = writing.unread() else {
-            *due = None;
-            self.unread.store(false, Ordering::Relaxed);
-            return;
-        };
+        let Some(writing) = try_lock(&self.writing) else { return };
+        let Some(read) = writing.unread() else { return self.unread.ends() };
         drop(writing);
-        let now = Instant::now();
-        match *due {
-            Some((before, at)) if before == read && at <= now => {
-                *due = Some((read, now + LYING_STILL));
-                self.ring();
-            }
-            Some((before, _)) if before == read => {}
-            _ => *due = Some((read, now + LYING)),
+        if self.unread.is_left_lying(read) {
+            self.ring();
         }
     }
 
     /// Takes packets in; whether there were any.
     pub(super) fn receive(self: &Arc<Self>, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
         self.nudge();
+        if !self.arrivals.any() {
+            // It may not have been seen when it was given back.
+            if self.arrivals.has_made_room() {
+                self.ring();
+            }
+            return false;
+        }
         let mut reading = lock(&self.reading);
         let mut any = false;
         for _ in 0..BATCH {
@@ -202,11 +190,13 @@ impl Pair {
                     break;
                 }
             }
-            if reading.kept() >= HOARD && reading.give_back() {
-                self.ring();
+            if reading.kept() >= SHARE {
+                break;
             }
         }
-        if any && reading.give_back() {
+        reading.give_back();
+        self.arrivals.are_read(&reading);
+        if reading.has_made_room() {
             self.ring();
         }
         any
@@ -247,7 +237,7 @@ impl Pair {
         }
         let mut writing = lock(&self.writing);
         let length = record::length(packet, sender);
-        let room = match writing.room_or_ring(length) {
+        let room = match writing.room(length) {
             Ok(Some(room)) => room,
             Ok(None) => return Err(Unsent::Full),
             Err(Broken) => {
@@ -260,12 +250,11 @@ impl Pair {
             return Err(Unsent::Unfilled);
         }
         let woken = writing.commit();
-        self.sent.store(writing.told(), Ordering::Relaxed);
+        self.sent.store(writing.written(), Ordering::Relaxed);
         if woken {
             self.ring();
-        } else if !self.unread.load(Ordering::Relaxed) {
-            *lock(&self.due) = None;
-            self.unread.store(true, Ordering::Relaxed);
+        } else {
+            self.unread.begins();
         }
         Ok(())
     }
@@ -274,11 +263,29 @@ impl Pair {
     pub(super) fn hang_bell(&self) -> bool {
         let reading = lock(&self.reading);
         reading.arrival_bell().hang();
-        reading.is_ready() && !self.is_dead()
+        if reading.has_made_room() {
+            self.ring();
+        }
+        let arrived = reading.is_ready();
+        drop(reading);
+        let mut writing = lock(&self.writing);
+        writing.asks_again = false;
+        let has_room = writing.hang_room_bell().unwrap_or(true);
+        (arrived || has_room) && !self.is_dead()
     }
 
-    pub(super) fn take_bell_down(&self) {
-        lock(&self.reading).arrival_bell().take_down();
+    /// As [`crate::link::Link::take_bells_down`].
+    pub(super) fn take_bell_down(&self, program_polls: bool) {
+        if !program_polls {
+            return lock(&self.reading).arrival_bell().take_down();
+        }
+        // Who works with it now is not to wait for that.
+        if let (Some(reading), Some(mut writing)) =
+            (try_lock(&self.reading), try_lock(&self.writing))
+        {
+            reading.arrival_bell().take_away();
+            writing.asks_again = true;
+        }
     }
 }
 

@@ -1,13 +1,17 @@
 //! A ring of records in memory that two processes share: one writes, one reads.
 //!
-//! The writer's counter and the reader's counter go on without end; what lies between them was
-//! written and not read. A record begins at a multiple of [`ALIGN`] with a word that says its
-//! length; one that would not fit in front of the end of the ring leaves a gap there and begins at
-//! the start. Neither side trusts what the other writes: counters and lengths are checked against
+//! A record begins at a multiple of [`ALIGN`] with a word that says its length, written last; as long
+//! as the word is 0 there is nothing. So a short record is seen with the cache line that it is in. The
+//! writer clears the place behind a record before it writes the record's word: it is always empty. A
+//! record that would not fit in front of the end of the ring leaves a gap there and begins at the start.
+//!
+//! What the writer has written and what the reader has read is counted without end; the reader tells
+//! how far it is. Neither side trusts what the other writes: counters and lengths are checked against
 //! the ring before they are used, each is read once, and what does not fit is [`Broken`]. Records
 //! are handed out as [`Bytes`] and [`Room`], which nobody takes for unchanging.
 #![allow(unsafe_code)]
 
+use super::barrier;
 use super::bell::Bell;
 use crate::payload::{Bytes, Room};
 use std::ops::Range;
@@ -17,7 +21,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const ALIGN: u64 = 64;
 /// Bytes of the word at the start of a record.
 const WORD: usize = 8;
-/// What the word of a gap says.
+/// What the word says where nothing is yet, and that of a gap; that of a record says its length and 1.
+const NOTHING: u32 = 0;
 const GAP: u32 = u32::MAX;
 
 /// Bytes of memory that a ring of this capacity takes.
@@ -25,38 +30,28 @@ pub(super) const fn footprint(capacity: usize) -> usize {
     size_of::<Control>() + capacity
 }
 
-/// The counters; each side writes its own cache lines, but for the bells.
+/// What is said beside the records. Each has cache lines of its own.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 struct Control {
-    writer: Writer,
-    reader: Reader,
-}
-
-#[derive(Debug, Default)]
-#[repr(C, align(128))]
-struct Writer {
-    /// Bytes written, on and on.
-    written: AtomicU64,
+    read: Counter,
+    /// Rings when something was written.
+    arrival: Bell,
     /// Rings when the reader has made room.
     room: Bell,
 }
 
+/// Bytes that the reader has read, on and on.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-struct Reader {
-    /// Bytes read, on and on.
-    read: AtomicU64,
-    /// Rings when something was written.
-    arrival: Bell,
-}
+struct Counter(AtomicU64);
 
 /// The other side has written what no ring holds. It is not used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
 /// A ring in shared memory, as either side sees it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Ring {
     control: *const Control,
     data: *mut u8,
@@ -76,8 +71,8 @@ impl Ring {
     unsafe fn new(memory: Range<usize>) -> Option<Self> {
         let capacity = memory.len().checked_sub(size_of::<Control>())? as u64;
         let fits = memory.start.is_multiple_of(align_of::<Control>())
-            && capacity > 0
-            && capacity.is_multiple_of(ALIGN);
+            && capacity >= ALIGN
+            && capacity.is_power_of_two();
         let data = memory.start.wrapping_add(size_of::<Control>());
         fits.then_some(Self {
             control: memory.start as *const Control,
@@ -94,7 +89,7 @@ impl Ring {
 
     /// The address of a counter's place, and the bytes from there to the end of the ring.
     fn place(&self, at: u64) -> (*mut u8, u64) {
-        let offset = at % self.capacity;
+        let offset = at & (self.capacity - 1);
         // SAFETY: less than the capacity.
         (unsafe { self.data.add(offset as usize) }, self.capacity - offset)
     }
@@ -111,13 +106,17 @@ impl Ring {
 pub(super) struct Writing {
     ring: Ring,
     written: u64,
-    /// What the reader knows of: a gap may lie behind it.
-    told: u64,
     /// Bytes that were read when last looked at.
     read: u64,
-    /// Bytes of the record that is being written. The word in the ring says the same, but the other
-    /// side may change that.
+    /// Bytes of the gap in front of the record that is being written, and of the record.
+    gap: u64,
     length: usize,
+    /// For which length there was no room when it was asked for last.
+    wanted: Option<usize>,
+    /// Who asks for room in vain asks again soon, and needs no bell.
+    pub(super) asks_again: bool,
+    /// As [`Bell::ring`].
+    passes: bool,
 }
 
 /// Bytes that a record of this length takes up.
@@ -133,7 +132,17 @@ impl Writing {
     pub(super) unsafe fn new(memory: Range<usize>) -> Option<Self> {
         // SAFETY: by the caller's promise.
         let ring = unsafe { Ring::new(memory) }?;
-        Some(Self { ring, written: 0, told: 0, read: 0, length: 0 })
+        let passes = barrier::is_there();
+        Some(Self {
+            ring,
+            written: 0,
+            read: 0,
+            gap: 0,
+            length: 0,
+            wanted: None,
+            asks_again: false,
+            passes,
+        })
     }
 
     /// The longest record that the ring holds.
@@ -141,48 +150,43 @@ impl Writing {
         (self.ring.capacity / 2) as usize - WORD
     }
 
-    /// Room for the next record, of `length` bytes, if there is any now. The record is written when
-    /// it is [committed](Writing::commit); before that, room may be asked for anew.
+    /// Room for the next record, of `length` bytes, if there is any now; else whoever makes room rings,
+    /// unless it is [asked for again](Writing::asks_again) anyway. The record is written when it is
+    /// [committed](Writing::commit); before that, room may be asked for anew.
     pub(super) fn room(&mut self, length: usize) -> Result<Option<Room<'_>>, Broken> {
-        Ok(if self.begin(length)? { Some(self.begun()) } else { None })
+        let fits = length <= self.longest() && self.begin(length)?;
+        if !fits && (self.asks_again || !self.hang_room_bell()?) {
+            return Ok(None);
+        }
+        if self.wanted.take().is_some() {
+            self.ring.control().room.take_down();
+        }
+        let (start, _) = self.ring.place(self.written + self.gap);
+        // SAFETY: the record's bytes from there were found to lie within the ring and behind what the
+        // reader has to read, and nobody else in this process writes.
+        Ok(Some(unsafe { Room::shared(start.add(WORD), length) }))
     }
 
-    /// The same; if there is none, whoever makes room after this rings.
-    pub(super) fn room_or_ring(&mut self, length: usize) -> Result<Option<Room<'_>>, Broken> {
-        if !self.begin(length)? {
-            self.room_bell().hang();
-            // It may have been made just before.
-            return self.room(length);
-        }
-        Ok(Some(self.begun()))
+    /// Whoever makes the room that was asked for in vain last is to ring from now on; whether there is
+    /// enough by now.
+    pub(super) fn hang_room_bell(&mut self) -> Result<bool, Broken> {
+        let Some(length) = self.wanted else { return Ok(false) };
+        self.ring.control().room.hang();
+        self.begin(length)
     }
 
     /// Whether there is room for a record of `length` bytes: begins it then.
     fn begin(&mut self, length: usize) -> Result<bool, Broken> {
-        if length > self.longest() {
-            return Ok(false);
-        }
         let (_, before_end) = self.ring.place(self.written);
         let span = span(length);
-        let gap = if span > before_end { before_end } else { 0 };
-        if !self.has_room(gap + span)? {
-            return Ok(false);
-        }
-        if gap > 0 {
-            self.ring.word(self.written).store(GAP, Ordering::Relaxed);
-            self.written += gap;
-        }
-        self.ring.word(self.written).store(length as u32, Ordering::Relaxed);
+        self.gap = if span > before_end { before_end } else { 0 };
         self.length = length;
-        Ok(true)
-    }
-
-    /// The room of the record that has begun just now.
-    fn begun(&mut self) -> Room<'_> {
-        let (start, _) = self.ring.place(self.written);
-        // SAFETY: `begin` has found the record's bytes from there to lie within the ring and behind what
-        // the reader has to read, and nobody else in this process writes.
-        unsafe { Room::shared(start.add(WORD), self.length) }
+        // The place behind it is cleared.
+        let fits = self.has_room(self.gap + span + ALIGN)?;
+        if !fits {
+            self.wanted = Some(length);
+        }
+        Ok(fits)
     }
 
     fn has_room(&mut self, bytes: u64) -> Result<bool, Broken> {
@@ -190,7 +194,7 @@ impl Writing {
             return Ok(true);
         }
         // Acquire: what was read there was read before it is written over.
-        let read = self.ring.control().reader.read.load(Ordering::Acquire);
+        let read = self.ring.control().read.0.load(Ordering::Acquire);
         if read < self.read || read > self.written {
             return Err(Broken);
         }
@@ -201,27 +205,55 @@ impl Writing {
     /// The record in the room that was asked for last is complete. Whether the reader is to be woken.
     #[must_use]
     pub(super) fn commit(&mut self) -> bool {
-        self.written += span(self.length);
-        self.told = self.written;
-        let control = self.ring.control();
-        control.writer.written.store(self.written, Ordering::Release);
-        control.reader.arrival.ring()
+        let (before, start) = (self.written, self.written + self.gap);
+        let end = start + span(self.length);
+        self.ring.word(end).store(NOTHING, Ordering::Relaxed);
+        self.ring.word(start).store(self.length as u32 + 1, Ordering::Release);
+        if self.gap > 0 {
+            self.ring.word(before).store(GAP, Ordering::Release);
+        }
+        self.written = end;
+        self.ring.control().arrival.ring(self.passes)
     }
 
     /// How far the reader says that it has read, if that is not all.
     pub(super) fn unread(&self) -> Option<u64> {
-        let read = self.ring.control().reader.read.load(Ordering::Acquire);
-        (read != self.told).then_some(read)
+        let read = self.ring.control().read.0.load(Ordering::Acquire);
+        (read != self.written).then_some(read)
     }
 
-    /// How far it is written that the reader knows of.
-    pub(super) fn told(&self) -> u64 {
-        self.told
+    /// How far it is written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+}
+
+/// Whether there is something to read, as everyone may see it.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    ring: Ring,
+    read: AtomicU64,
+}
+
+impl Arrivals {
+    /// Whether there is a record, or something else to be found out by [`Reading::next`]; of what is
+    /// just being read this may say so, too.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        let read = self.read.load(Ordering::Relaxed);
+        self.ring.word(read).load(Ordering::Relaxed) != NOTHING
     }
 
-    /// The bell that rings when there is room.
-    pub(super) fn room_bell(&self) -> &Bell {
-        &self.ring.control().writer.room
+    /// The other side is read this far.
+    pub(super) fn are_read(&self, reading: &Reading) {
+        self.read.store(reading.read, Ordering::Relaxed);
+    }
+
+    /// As [`Reading::has_made_room`].
+    #[inline]
+    #[must_use]
+    pub(super) fn has_made_room(&self) -> bool {
+        self.ring.control().room.ring_if_seen()
     }
 }
 
@@ -230,8 +262,6 @@ impl Writing {
 pub(super) struct Reading {
     ring: Ring,
     read: u64,
-    /// Bytes that were written when last looked at.
-    written: u64,
     /// Of what was read, what the writer knows of.
     told: u64,
 }
@@ -244,7 +274,12 @@ impl Reading {
     pub(super) unsafe fn new(memory: Range<usize>) -> Option<Self> {
         // SAFETY: by the caller's promise.
         let ring = unsafe { Ring::new(memory) }?;
-        Some(Self { ring, read: 0, written: 0, told: 0 })
+        Some(Self { ring, read: 0, told: 0 })
+    }
+
+    /// What others may see of it.
+    pub(super) fn arrivals(&self) -> Arrivals {
+        Arrivals { ring: self.ring, read: AtomicU64::new(self.read) }
     }
 
     /// The next record, if there is one, for `use_it`; it is read then.
@@ -253,57 +288,47 @@ impl Reading {
         use_it: impl FnOnce(Bytes<'_>) -> T,
     ) -> Result<Option<T>, Broken> {
         loop {
-            if self.written == self.read && !self.look()? {
-                return Ok(None);
-            }
-            let there = self.written - self.read;
             let (start, before_end) = self.ring.place(self.read);
-            let length = self.ring.word(self.read).load(Ordering::Relaxed);
-            if length == GAP {
-                // A gap is never all that was written.
-                if before_end >= there {
-                    return Err(Broken);
+            // Acquire: what was written before the word is seen.
+            let length = match self.ring.word(self.read).load(Ordering::Acquire) {
+                NOTHING => return Ok(None),
+                // None is as long as the ring.
+                GAP if before_end == self.ring.capacity => return Err(Broken),
+                GAP => {
+                    self.read += before_end;
+                    continue;
                 }
-                self.read += before_end;
-                continue;
-            }
-            let span = span(length as usize);
-            if span > there.min(before_end) {
+                word => word as usize - 1,
+            };
+            let span = span(length);
+            if span > before_end {
                 return Err(Broken);
             }
             // SAFETY: `span` bytes from there lie within the ring.
-            let used = use_it(unsafe { Bytes::shared(start.add(WORD), length as usize) });
+            let used = use_it(unsafe { Bytes::shared(start.add(WORD), length) });
             self.read += span;
             return Ok(Some(used));
         }
     }
 
-    fn look(&mut self) -> Result<bool, Broken> {
-        // Acquire: what was written there is seen.
-        let written = self.ring.control().writer.written.load(Ordering::Acquire);
-        let more = written.checked_sub(self.read).ok_or(Broken)?;
-        if more > self.ring.capacity || !more.is_multiple_of(ALIGN) {
-            return Err(Broken);
-        }
-        self.written = written;
-        Ok(more > 0)
-    }
-
     /// Whether there is a record, or something else to be found out by [`Reading::next`].
     pub(super) fn is_ready(&self) -> bool {
-        self.ring.control().writer.written.load(Ordering::Acquire) != self.read
+        self.ring.word(self.read).load(Ordering::Acquire) != NOTHING
     }
 
-    /// Gives the writer the room of what was read. Whether the writer is to be woken.
-    #[must_use]
-    pub(super) fn give_back(&mut self) -> bool {
-        if self.told == self.read {
-            return false;
+    /// Gives the writer the room of what was read.
+    pub(super) fn give_back(&mut self) {
+        if self.told != self.read {
+            self.told = self.read;
+            self.ring.control().read.0.store(self.read, Ordering::Release);
         }
-        self.told = self.read;
-        let control = self.ring.control();
-        control.reader.read.store(self.read, Ordering::Release);
-        control.writer.room.ring()
+    }
+
+    /// Whether the writer is to be woken, which waits for room: to be asked again and again, and last
+    /// after the arrival bell was hung up.
+    #[must_use]
+    pub(super) fn has_made_room(&self) -> bool {
+        self.ring.control().room.ring_if_seen()
     }
 
     /// Bytes that were read and not given back.
@@ -313,7 +338,7 @@ impl Reading {
 
     /// The bell that rings when something is written.
     pub(super) fn arrival_bell(&self) -> &Bell {
-        &self.ring.control().reader.arrival
+        &self.ring.control().arrival
     }
 }
 

@@ -30,11 +30,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// Pieces that are taken in before others have their turn.
-const BATCH: usize = 32;
+/// Packets that are taken in before others have their turn, and before they are answered: their sender
+/// may wait for that.
+const BATCH: usize = WINDOW as usize / 4;
 /// Packets of a queue pair that may be under way: few enough for the buffers of a socket that are
 /// given without privilege.
-const WINDOW: u32 = 32;
+const WINDOW: u32 = 64;
 
 /// A port's UDP socket, for all devices of the process that have this port.
 #[derive(Debug)]
@@ -180,20 +181,20 @@ impl Link for Udp {
 
     fn receive(&self, wait: bool, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
         let Some(mut buffer) = lock_or_leave(&self.buffer, wait) else { return false };
-        let mut any = false;
-        for _ in 0..BATCH {
+        let mut taken = 0;
+        while taken < BATCH {
             let Some(received) = self.socket.receive(&mut buffer) else { break };
-            any = true;
             let Received { from, length, segment, traffic_class, hop_limit } = received;
             let source_port = from.port();
             let envelope = Envelope { traffic_class, hop_limit, source_port, connection: None };
             let from = gid_of(from.ip());
             let datagrams = buffer.get(..length).unwrap_or_default().chunks(segment);
+            taken += datagrams.len().max(1);
             for (index, datagram) in datagrams.enumerate() {
                 self.hand_over(from, &envelope, index, datagram, deliver);
             }
         }
-        any
+        taken > 0
     }
 
     fn hang_bells(&self) -> bool {

@@ -81,7 +81,7 @@ proptest! {
                 let record = reading.next(|bytes| bytes.to_vec()).unwrap();
                 let wanted = there.pop_front().map(|(number, length)| vec![number as u8; length]);
                 prop_assert_eq!(record, wanted);
-                let _ = reading.give_back();
+                reading.give_back();
             }
         }
     }
@@ -115,7 +115,7 @@ proptest! {
             // Half of it hits the counters.
             let places = memory.layout.size() / 8;
             let at = at.index(2 * places);
-            let counters = [0, 16, 1, 17];
+            let counters = [0, 16, 32, 512];
             memory.scribble(if at < places { at } else { counters[at % 4] }, value);
             for _ in 0..CAPACITY {
                 let read = reading.next(|bytes| {
@@ -129,7 +129,7 @@ proptest! {
                     Err(Broken) => return Ok(()),
                 }
             }
-            let _ = reading.give_back();
+            reading.give_back();
         }
     }
 }
@@ -157,7 +157,7 @@ fn two_threads_pass_records_on() {
                     number += 1;
                 }
             }
-            let _ = reading.give_back();
+            reading.give_back();
         }
     });
 }
@@ -190,11 +190,44 @@ fn bells_ring_once() {
     reading.arrival_bell().hang();
     reading.arrival_bell().take_down();
     assert!(!put(&mut writing));
-    assert!(!reading.give_back());
-    writing.room_bell().hang();
+    assert!(!reading.has_made_room(), "nobody waits for it");
+    while write(&mut writing, 0, 100) {}
     reading.next(|_| ()).unwrap();
-    assert!(reading.give_back());
-    assert!(!reading.give_back(), "there is nothing new");
+    reading.give_back();
+    assert!(reading.has_made_room());
+    assert!(!reading.has_made_room(), "it is told once");
+}
+
+/// Who asks for room again and again needs no bell, until it goes to sleep.
+#[test]
+fn a_bell_for_room_is_hung_up_by_who_waits() {
+    let memory = Memory::new(CAPACITY);
+    let (mut writing, mut reading) = memory.sides();
+    writing.asks_again = true;
+    assert_eq!(writing.hang_room_bell(), Ok(false), "no room was asked for in vain");
+    while write(&mut writing, 0, 100) {}
+    assert!(!reading.has_made_room());
+    assert_eq!(writing.hang_room_bell(), Ok(false));
+    assert!(reading.has_made_room());
+    while reading.next(|_| ()).unwrap().is_some() {}
+    reading.give_back();
+    assert_eq!(writing.hang_room_bell(), Ok(true), "it was made just before");
+    assert!(write(&mut writing, 0, 100));
+    assert!(!reading.has_made_room(), "it has found room");
+}
+
+/// While nobody sleeps, whoever rings looks only; who sleeps after that is woken.
+#[test]
+fn a_bell_that_was_away_rings_again() {
+    let memory = Memory::new(CAPACITY);
+    let (mut writing, reading) = memory.sides();
+    reading.arrival_bell().take_away();
+    assert!(write(&mut writing, 0, 1));
+    writing.room(1).unwrap().unwrap();
+    assert!(!writing.commit());
+    reading.arrival_bell().hang();
+    writing.room(1).unwrap().unwrap();
+    assert!(writing.commit());
 }
 
 /// A gap before a record that was not written after all is nothing that a reader leaves lying.
@@ -206,7 +239,7 @@ fn what_was_not_committed_is_not_unread() {
         assert!(write(&mut writing, number, CAPACITY / 4));
         assert!(writing.unread().is_some());
         reading.next(|_| ()).unwrap().unwrap();
-        let _ = reading.give_back();
+        reading.give_back();
         assert_eq!(writing.unread(), None);
     }
     // It does not fit in front of the end.
