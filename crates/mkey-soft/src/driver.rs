@@ -208,10 +208,16 @@ impl Driver {
         }
     }
 
-    /// The program has posted or polled; whether packets had come meanwhile.
+    /// The program begins to look for packets.
     #[inline]
-    pub(crate) fn polled(&self, any: bool) {
-        if self.attention.polled() {
+    pub(crate) fn poll_begins(&self) -> Option<Instant> {
+        self.attention.poll_begins()
+    }
+
+    /// The program has looked for packets; whether there were any.
+    #[inline]
+    pub(crate) fn polled(&self, begun: Option<Instant>, any: bool) {
+        if self.attention.polled(begun, any) {
             self.let_program_poll();
         }
         if self.attention.is_in_vain(any) {

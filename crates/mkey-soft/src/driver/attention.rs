@@ -11,7 +11,8 @@ use crate::sync::lock;
 /// How often the thread looks whether the program polls still. As long may a packet wait when it
 /// has stopped.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-/// So many posts and polls in so short a time make a program that polls without end.
+/// So many posts and polls in so short a time, not counting the work that they found, make a program
+/// that polls without end.
 const POLLS: u32 = 64;
 const SHORT: Duration = Duration::from_micros(200);
 /// After so many polls in a row that find nothing others may have the processor for a moment: the peer
@@ -25,7 +26,8 @@ pub(super) struct Attention {
     program: AtomicBool,
     /// It has polled since the last look.
     recent: AtomicBool,
-    /// Posts and polls, and when the first of them was.
+    /// Posts and polls, and when the first of them was; it moves on with the time that others took which
+    /// found something.
     polls: AtomicU32,
     since: Mutex<Option<Instant>>,
     /// Polls that found nothing, one after the other.
@@ -44,14 +46,24 @@ impl Attention {
         enough
     }
 
-    /// The program has posted or polled; whether that makes packets its business from now on.
+    /// The program posts or polls; when it has begun, if that is of interest.
     #[inline]
-    pub(super) fn polled(&self) -> bool {
-        if self.program.load(Ordering::Relaxed) {
+    pub(super) fn poll_begins(&self) -> Option<Instant> {
+        (!self.is_programs()).then(Instant::now)
+    }
+
+    /// The program has posted or polled, and found something or not; whether that makes packets its
+    /// business from now on.
+    #[inline]
+    pub(super) fn polled(&self, begun: Option<Instant>, any: bool) -> bool {
+        if self.is_programs() {
             if !self.recent.load(Ordering::Relaxed) {
                 self.recent.store(true, Ordering::Relaxed);
             }
             return false;
+        }
+        if any && let (Some(begun), Some(since)) = (begun, &mut *lock(&self.since)) {
+            *since += begun.elapsed();
         }
         let polls = self.polls.load(Ordering::Relaxed) + 1;
         self.polls.store(polls, Ordering::Relaxed);
@@ -75,6 +87,7 @@ impl Attention {
 
     /// Makes packets the thread's business; whether they were the program's.
     pub(super) fn rest(&self) -> bool {
+        self.polls.store(0, Ordering::Relaxed);
         self.program.load(Ordering::Relaxed) && self.program.swap(false, Ordering::AcqRel)
     }
 
@@ -102,13 +115,13 @@ mod tests {
         let attention = Attention::default();
         assert!(!attention.tick());
         let mut polls = 0;
-        while !attention.polled() {
+        while !attention.polled(attention.poll_begins(), false) {
             polls += 1;
             assert!(polls < 100_000, "polls in a row are not noticed");
         }
         assert!(polls + 1 >= POLLS);
         assert!(attention.tick(), "it has polled");
-        assert!(!attention.polled());
+        assert!(!attention.polled(attention.poll_begins(), false));
         assert!(attention.tick());
         assert!(!attention.tick(), "it has not polled since");
         assert!(!attention.rest());
@@ -121,7 +134,23 @@ mod tests {
             if poll % (POLLS / 2) == 0 {
                 std::thread::sleep(2 * SHORT);
             }
-            assert!(!attention.polled());
+            assert!(!attention.polled(attention.poll_begins(), false));
+        }
+    }
+
+    /// The work that packets make is none of the program's waiting.
+    #[test]
+    fn who_polls_without_end_may_find_much_to_do() {
+        let attention = Attention::default();
+        let mut polls = 0;
+        loop {
+            let begun = attention.poll_begins();
+            std::thread::sleep(SHORT);
+            if attention.polled(begun, true) {
+                break;
+            }
+            polls += 1;
+            assert!(polls < 100 * POLLS, "the work is counted");
         }
     }
 
@@ -138,7 +167,7 @@ mod tests {
     #[test]
     fn a_program_that_says_so_rests_at_once() {
         let attention = Attention::default();
-        while !attention.polled() {}
+        while !attention.polled(attention.poll_begins(), false) {}
         assert!(attention.rest());
         assert!(!attention.tick());
     }

@@ -216,10 +216,10 @@ impl Port {
         if let Some(network) = self.ways.network() {
             return network.settle();
         }
+        let Some(driver) = self.driver.get() else { return };
+        let begun = driver.poll_begins();
         let any = core.turn();
-        if let Some(driver) = self.driver.get() {
-            driver.polled(any);
-        }
+        driver.polled(begun, any);
     }
 
     /// The program is about to sleep until an event comes.
