@@ -43,8 +43,8 @@ fn arguments_that_no_command_takes_are_told_with_the_reason() {
         assert!(stderr.contains(part) && !stderr.contains("'-- "), "{arguments:?}: {stderr}");
     }
     // What else is not known keeps its advice.
-    let (_, _, stderr) = run(&mut mkey(&["pcap", "--tpo", "3", "x.pcap"]));
-    assert!(stderr.contains("--top"), "{stderr}");
+    let (_, _, stderr) = run(&mut mkey(&["pcap", "--jsn", "-", "x.pcap"]));
+    assert!(stderr.contains("'--json'"), "{stderr}");
 }
 
 #[test]

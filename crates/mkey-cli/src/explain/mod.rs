@@ -134,12 +134,12 @@ fn unknown(library: &Library, what: &[String]) -> End {
     if let Some(wanted) = words::wanted(library, what) {
         return End::Usage(wanted);
     }
-    if let Some(word) = words::stray(library, what)
-        && let Some(name) = words::nearest(library, &word)
-    {
-        return End::Usage(format!("{word:?} is not known; the nearest that is known is {name}"));
-    }
     let similar = find::similar(library, what);
+    if similar.is_empty()
+        && let Some(word) = words::stray(library, what)
+    {
+        return stray(library, &word);
+    }
     let mend = if similar.is_empty() {
         EXAMPLES.to_owned()
     } else {
