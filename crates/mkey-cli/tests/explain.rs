@@ -74,7 +74,11 @@ fn what_nobody_knows_is_2_with_what_is_like_it() {
 fn nothing_is_guessed_silently() {
     for (what, part) in [
         (&["ibv_reg_mr", "FOO"][..], "\"FOO\" is not known"),
-        (&["ibv_foo", "ENOMEM"], "\"ibv_foo\" is not known"),
+        (
+            &["ibv_foo", "ENOMEM"],
+            "\"ibv_foo\" is not known; the verbs that are known are ibv_reg_mr",
+        ),
+        (&["ibv_foo"], "\"ibv_foo\" is not known; the verbs that are known are ibv_reg_mr"),
         (&["ibv_reg_mr", "ENOMEN"], "the nearest that is known is ENOMEM"),
         (&["ENOMEN"], "the nearest that is known is ENOMEM"),
         (&["Failed status 99: wr_id 0 syndrom 0x99"], "\"status 99\" is not known"),

@@ -252,8 +252,10 @@ fn contains_word(text: &str, word: &str) -> bool {
 /// Names that have something of what was asked for, to be offered instead; at most eight.
 pub fn similar(library: &Library, words: &[String]) -> Vec<String> {
     let text = words.join(" ").to_ascii_lowercase();
-    let parts: Vec<&str> =
-        text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| part.len() > 2).collect();
+    let parts: Vec<&str> = text
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|part| part.len() > 2 && *part != "ibv")
+        .collect();
     let names = library.entries.iter().flat_map(|entry| entry.names.first()).cloned();
     let names = names.chain(library.claims.iter().flat_map(|claim| claim.names.first()).cloned());
     let score = |name: &String| {

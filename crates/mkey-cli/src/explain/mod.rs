@@ -125,6 +125,10 @@ const EXAMPLES: &str = "mkey explain --help has examples";
 fn stray(library: &Library, word: &str) -> End {
     let mend = match words::nearest(library, word) {
         Some(name) => format!("the nearest that is known is {name}"),
+        None if word.starts_with("ibv_") => {
+            let verbs: Vec<String> = errno::verbs().map(|verb| format!("ibv_{verb}")).collect();
+            format!("the verbs that are known are {}", verbs.join(", "))
+        }
         None => words::wanted(library, &[word.to_owned()]).unwrap_or_else(|| EXAMPLES.to_owned()),
     };
     End::Usage(format!("{word:?} is not known; {mend}"))

@@ -147,8 +147,8 @@ fn denied(ours: &str, other: &str) -> &'static str {
     };
     match process::has_capability(ours, "CapEff", process::SYS_PTRACE) {
         Some(true) => {
-            "; CAP_SYS_PTRACE is in effect here: the process is of another user namespace, or a security \
-             module forbids it"
+            "; CAP_SYS_PTRACE is in effect here, so the process or its memory is of another user namespace, \
+             or a security module forbids it"
         }
         _ if uid(ours) == Some(0) || uid(ours) == uid(other) => {
             "; CAP_SYS_PTRACE is not in effect here, and the process has capabilities that this one lacks, \

@@ -139,7 +139,7 @@ fn why_a_process_may_not_be_looked_at_is_told_as_it_is() {
         (status(1000, 0), status(0, 0), "as the user of that process, or as root"),
         (status(0, 0), status(0, !0), "CAP_SYS_PTRACE is not in effect here"),
         (status(1000, 0), status(1000, 0), "not dumpable"),
-        (status(0, ptrace), status(0, !0), "user namespace, or a security module"),
+        (status(0, ptrace), status(0, !0), "another user namespace, or a security module"),
     ] {
         let said = denied(&ours, &other);
         assert!(said.contains(part), "{said}");
