@@ -10,6 +10,7 @@ use crate::model;
 use crate::monitor;
 use crate::pcap;
 use crate::run as programs;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
 
@@ -111,6 +112,25 @@ pub enum Command {
     },
     /// Print the manual page (roff)
     Man,
+}
+
+/// An error of the arguments with a better reason than that something is not expected, where there is one:
+/// the advice to pass it behind `--` does not help then.
+pub fn in_words(error: clap::Error) -> clap::Error {
+    let word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => word,
+        _ => return error,
+    };
+    let digits =
+        word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let why = match word.split('=').next() {
+        _ if digits => format!("{word} is a negative number, which nothing here takes"),
+        Some("--lang") => {
+            "--lang is for doctor, explain and monitor: the rest speaks English".to_owned()
+        }
+        _ => return error,
+    };
+    Cli::command().error(ErrorKind::UnknownArgument, why)
 }
 
 /// Carries out a command.

@@ -1,6 +1,7 @@
 //! How a run may end: exit code 0 (done), 1 (failed), 2 (asked for wrongly), or that of the program
 //! that was run; a signal ends the process as that signal does.
 
+use crate::model::check::printable;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -67,7 +68,8 @@ impl End {
             }
         };
         // If standard error is closed there is nobody to tell.
-        let _ = writeln!(io::stderr(), "mkey: {text}");
+        let lines: Vec<String> = text.split('\n').map(printable).collect();
+        let _ = writeln!(io::stderr(), "mkey: {}", lines.join("\n"));
         ExitCode::from(code)
     }
 }

@@ -45,6 +45,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli::run(cli),
         Err(error) => {
+            let error = cli::in_words(error);
             // Help and version are results: a closed pipe there is no failure, and no error
             // message can be told if standard error is closed.
             let _ = error.print();

@@ -31,6 +31,9 @@ pub fn limit(limits: &str, name: &str) -> Option<Limit> {
 /// CAP_IPC_LOCK's bit.
 pub const IPC_LOCK: u32 = 14;
 
+/// CAP_SYS_PTRACE's bit.
+pub const SYS_PTRACE: u32 = 19;
+
 /// Whether a set of `/proc/PID/status` (as in `CapEff`) has this capability; `None` if the set is not
 /// there.
 pub fn has_capability(status: &str, set: &str, bit: u32) -> Option<bool> {

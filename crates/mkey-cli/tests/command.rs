@@ -30,6 +30,30 @@ fn wrong_arguments_are_2_and_on_standard_error() {
 }
 
 #[test]
+fn arguments_that_no_command_takes_are_told_with_the_reason() {
+    for (arguments, part) in [
+        (&["pcap", "--top", "-1", "x.pcap"][..], "-1 is a negative number"),
+        (&["explain", "-1"], "-1 is a negative number"),
+        (&["explain", "EFAULT", "--pid", "1", "--addr", "0", "--len", "-5"], "-5 is a negative"),
+        (&["pcap", "--lang", "zh", "x.pcap"], "--lang is for doctor, explain and monitor"),
+        (&["config", "switch", "--vendor", "eos", "--lang=zh"], "--lang is for doctor"),
+    ] {
+        let (code, stdout, stderr) = run(&mut mkey(arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(stderr.contains(part) && !stderr.contains("'-- "), "{arguments:?}: {stderr}");
+    }
+    // What else is not known keeps its advice.
+    let (_, _, stderr) = run(&mut mkey(&["pcap", "--jsn", "-", "x.pcap"]));
+    assert!(stderr.contains("'--json'"), "{stderr}");
+}
+
+#[test]
+fn no_message_steers_the_terminal() {
+    let (code, _, stderr) = run(&mut mkey(&["pcap", "--json", "/nonexistent/\u{1b}[31m", "x"]));
+    assert!(code == 1 && !stderr.contains('\u{1b}'), "{stderr:?}");
+}
+
+#[test]
 fn an_output_that_can_not_be_written_is_1_before_anything_is_measured() {
     let (code, stdout, stderr) = run(&mut mkey(&["bench", "--json", "/nonexistent/run.json"]));
     assert_eq!((code, stdout.as_str()), (1, ""));

@@ -71,6 +71,46 @@ fn what_nobody_knows_is_2_with_what_is_like_it() {
 }
 
 #[test]
+fn nothing_is_guessed_silently() {
+    for (what, part) in [
+        (&["ibv_reg_mr", "FOO"][..], "\"FOO\" is not known"),
+        (
+            &["ibv_foo", "ENOMEM"],
+            "\"ibv_foo\" is not known; the verbs that are known are ibv_reg_mr",
+        ),
+        (&["ibv_foo"], "\"ibv_foo\" is not known; the verbs that are known are ibv_reg_mr"),
+        (&["ibv_reg_mr", "ENOMEN"], "the nearest that is known is ENOMEM"),
+        (&["ENOMEN"], "the nearest that is known is ENOMEM"),
+        (&["Failed status 99: wr_id 0 syndrom 0x99"], "\"status 99\" is not known"),
+        (&["key", "0xfffffffff"], "key: a number of at most 32 bits"),
+        (&["key"], "key: a number of at most 32 bits"),
+        (&["vendor", "0xffff"], "vendor: a number of at most 8 bits"),
+        (&["MK9999"], "the codes of mkey are MK0001 to"),
+    ] {
+        let (code, stdout, stderr) = run(&mut mkey(&[&["explain"], what].concat()));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{what:?}");
+        assert!(stderr.contains(part), "{what:?}: {stderr}");
+    }
+    for (lang, what, first) in [
+        ("en", "ENOMEM", "No verb is named: ENOMEM is explained for each verb"),
+        ("zh", "ENOMEM", "没有指明 verb"),
+        ("en", "12", "12 is taken for completion status 12, and for errno ENOMEM of ibv_reg_mr."),
+    ] {
+        let (code, stdout, _) = run(&mut mkey(&["explain", "--lang", lang, what]));
+        assert!(code == 0 && stdout.starts_with(first), "{stdout}");
+    }
+}
+
+#[test]
+fn a_length_of_nothing_is_refused() {
+    let pid = std::process::id().to_string();
+    let what = ["explain", "ibv_reg_mr", "EFAULT", "--pid", &pid, "--addr", "0", "--len", "0"];
+    let (code, stdout, stderr) = run(&mut mkey(&what));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("at least 1 byte"), "{stderr}");
+}
+
+#[test]
 fn a_log_on_standard_input_is_annotated() {
     for arguments in [&["explain", "--lang", "en"][..], &["explain", "--lang", "en", "-"]] {
         let mut child =

@@ -70,6 +70,8 @@ pub enum Reason {
 pub enum Header {
     /// Ethernet, with its tag.
     Ethernet,
+    /// Linux's header of captured packets.
+    Cooked,
     /// IP version 4.
     Ipv4,
     /// IP version 6.
@@ -115,6 +117,7 @@ impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ethernet => "Ethernet",
+            Self::Cooked => "Linux's header",
             Self::Ipv4 => "IPv4",
             Self::Ipv6 => "IPv6",
             Self::Udp => "UDP",

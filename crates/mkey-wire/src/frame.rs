@@ -4,7 +4,7 @@ use crate::error::{Error, Header};
 use crate::packet::Packet;
 use crate::pcap::LinkType;
 use crate::udp_ip::{self, Ip};
-use crate::{ethernet, icrc, ipv4, ipv6, udp};
+use crate::{cooked, ethernet, icrc, ipv4, ipv6, udp};
 
 /// A captured RoCEv2 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ impl<'a> Frame<'a> {
                 (Some(ethernet::Repr::parse(&packet)), rest)
             }
             LinkType::Raw => (None, bytes),
+            LinkType::Cooked => match cooked::split(bytes)? {
+                (ethernet::IPV4 | ethernet::IPV6, rest) => (None, rest),
+                (other, _) => return Err(Header::Cooked.unexpected("EtherType", u64::from(other))),
+            },
         };
         let ethertype = match (ethernet, bytes.first().map(|byte| byte >> 4)) {
             (Some(ethernet), _) => ethernet.ethertype,

@@ -22,7 +22,7 @@
 //! * [`opcode`], [`syndrome`], [`timer`], [`u24`]: the values inside: operations, answers, codes of
 //!   times, numbers of 24 bits and their arithmetic.
 //! * [`icrc`]: the CRC at the end. It covers the [addresses](udp_ip) in front of the packet, too.
-//! * [`frame`], [`pcap`]: packets as captures hold them; writing captures.
+//! * [`frame`], [`pcap`]: packets as captures hold them; writing captures. [`cooked`]: who captured a packet.
 //!
 //! Numbers are big-endian on the wire, but for the ICRC. Reserved bits are written as zero and not
 //! looked at when read. The layouts are those of the InfiniBand Architecture Specification, volume
@@ -36,6 +36,7 @@ pub mod body;
 pub mod bth;
 mod bytes;
 mod checksum;
+pub mod cooked;
 pub mod deth;
 pub mod error;
 pub mod ethernet;

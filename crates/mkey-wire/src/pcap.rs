@@ -11,6 +11,9 @@ pub enum LinkType {
     Ethernet = 1,
     /// An IP header, of version 4 or 6 (`LINKTYPE_RAW`).
     Raw = 101,
+    /// Linux's own header, which tells sender from receiver (`LINKTYPE_LINUX_SLL`):
+    /// [`crate::cooked`].
+    Cooked = 113,
 }
 
 /// Says the byte order, which is little-endian here, and that fractions of a second are in
@@ -20,6 +23,31 @@ const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
 /// Bytes of a frame that are kept at most: all.
 const SNAP_LEN: u32 = 262_144;
+
+/// Bytes of what a capture begins with.
+pub const HEADER: usize = 24;
+
+/// What a capture that is written here begins with.
+pub fn header(link: LinkType) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    let fields = MAGIC
+        .to_le_bytes()
+        .into_iter()
+        .chain(VERSION.into_iter().flat_map(u16::to_le_bytes))
+        // Time zone and accuracy, which nobody uses.
+        .chain([0; 8])
+        .chain(SNAP_LEN.to_le_bytes())
+        .chain((link as u32).to_le_bytes());
+    header.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
+    header
+}
+
+/// Whether a file that begins so is a capture: of either byte order, with micro- or nanoseconds, or pcapng.
+pub fn is_capture(start: &[u8]) -> bool {
+    let classic = [MAGIC, 0xa1b2_c3d4].into_iter().flat_map(|magic| [magic, magic.swap_bytes()]);
+    let ng = 0x0a0d_0d0a_u32;
+    classic.chain([ng]).any(|magic| start.starts_with(&magic.to_le_bytes()))
+}
 
 /// Writes frames into a capture.
 #[derive(Debug)]
@@ -35,14 +63,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Those of writing.
     pub fn new(mut out: W, link: LinkType) -> io::Result<Self> {
-        let mut header = Vec::with_capacity(24);
-        header.extend(MAGIC.to_le_bytes());
-        header.extend(VERSION.into_iter().flat_map(u16::to_le_bytes));
-        // Time zone and accuracy, which nobody uses.
-        header.extend([0; 8]);
-        header.extend(SNAP_LEN.to_le_bytes());
-        header.extend((link as u32).to_le_bytes());
-        out.write_all(&header)?;
+        out.write_all(&header(link))?;
         Ok(Self::resume(out))
     }
 
@@ -101,6 +122,22 @@ mod tests {
             0x45, 1, 2, 3, 4,
         ];
         assert_eq!(capture.into_inner(), expected);
+    }
+
+    #[test]
+    fn captures_of_all_tools_are_known_as_such() {
+        for start in [
+            [0x4d, 0x3c, 0xb2, 0xa1],
+            [0xa1, 0xb2, 0x3c, 0x4d],
+            [0xd4, 0xc3, 0xb2, 0xa1],
+            [0xa1, 0xb2, 0xc3, 0xd4],
+            [0x0a, 0x0d, 0x0d, 0x0a],
+        ] {
+            assert!(is_capture(&start), "{start:x?}");
+            assert!(!is_capture(&start[..3]));
+        }
+        assert!(is_capture(&header(LinkType::Cooked)));
+        assert!(!is_capture(b"text"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::export;
 use crate::exit::End;
 use crate::html;
+use crate::model::check::printable;
 use clap::Args;
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
@@ -92,9 +93,35 @@ impl Outputs {
     }
 }
 
+/// Refuses outputs that could not be written, and those that are the input, which writing would destroy,
+/// before anything is read or opened for writing.
+///
+/// # Errors
+/// `Usage` for an output that is the input, by whatever name; `Failed` for one that can not be written.
+pub fn check_apart<'p>(
+    outputs: impl IntoIterator<Item = (&'static str, Option<&'p Path>)>,
+    input: &Path,
+) -> Result<(), End> {
+    let input = match input.as_os_str() == "-" {
+        true => Path::new("/dev/stdin"),
+        false => input,
+    };
+    for (option, path) in outputs {
+        let Some(path) = path.filter(|path| !export::is_stdout(path)) else { continue };
+        let shown = printable(&path.display().to_string());
+        if same(path, input) {
+            return Err(End::Usage(format!(
+                "{option} {shown}: this is what is read; name another"
+            )));
+        }
+        check_output(path).map_err(|error| End::output(shown, &error))?;
+    }
+    Ok(())
+}
+
 /// Whether two paths are one file, of which the second writing would be all that is left. A device, as
 /// /dev/null is, takes both.
-fn same(one: &Path, other: &Path) -> bool {
+pub fn same(one: &Path, other: &Path) -> bool {
     match (fs::metadata(one), fs::metadata(other)) {
         (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
         (Err(_), Err(_)) => one == other || place(one).is_some_and(|at| place(other) == Some(at)),
@@ -115,6 +142,10 @@ fn place(path: &Path) -> Option<PathBuf> {
 /// # Errors
 /// As the file system refuses.
 pub fn check_output(path: &Path) -> io::Result<()> {
+    // Who reads a pipe takes its closing for the end; opening one waits for a reader.
+    if fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir()) {
+        return Ok(());
+    }
     match OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         opened => return opened.map(drop),
@@ -148,6 +179,39 @@ mod tests {
             assert!(matches!(&end, Err(End::Usage(why)) if why.contains("same file")), "{end:?}");
         }
         assert_eq!(check("/dev/null", "/dev/null", "/dev/null"), Ok(()));
+    }
+
+    #[test]
+    fn an_output_that_is_the_input_is_refused_by_whatever_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("input"), "kept").unwrap();
+        std::os::unix::fs::symlink("input", at("link")).unwrap();
+        fs::hard_link(at("input"), at("second name")).unwrap();
+        for name in ["input", "link", "second name", "./input"] {
+            let end = check_apart([("--json", Some(&*at(name)))], &at("input"));
+            assert!(
+                matches!(&end, Err(End::Usage(why)) if why.contains("what is read")),
+                "{end:?}"
+            );
+        }
+        assert_eq!(fs::read_to_string(at("input")).unwrap(), "kept");
+        let check = |path: &Path| check_apart([("--json", Some(path))], &at("input"));
+        assert_eq!(check(&at("other")), Ok(()));
+        assert!(!at("other").exists());
+        for allowed in ["-", "/dev/null", "/dev/full"] {
+            assert_eq!(check(Path::new(allowed)), Ok(()), "{allowed}");
+        }
+        assert!(matches!(check(folder.path()), Err(End::Failed(_))));
+    }
+
+    #[test]
+    fn checking_an_output_does_not_wait_for_the_reader_of_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        check_output(&pipe).unwrap();
     }
 
     #[test]

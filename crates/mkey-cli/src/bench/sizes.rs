@@ -32,7 +32,7 @@ pub fn parse_sizes(
     Ok(Sizes(sizes))
 }
 
-/// Bytes in fio's manner: `k`, `m`, `g`, `t` and `p` are powers of 1024, also when written `kb` or
+/// Bytes in fio's manner: `k`, `m`, `g`, `t`, `p` and `e` are powers of 1024, also when written `kb` or
 /// `KiB`. Fractions are cut off.
 ///
 /// # Errors
@@ -48,7 +48,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
         "p" | "pb" | "pib" => 50,
-        _ => return Err(format!("{unit:?} is no unit: k, m, g, t or p, please")),
+        "e" | "eb" | "eib" => 60,
+        _ => return Err(format!("{unit:?} is no unit: k, m, g, t, p or e, please")),
     };
     let no_number = "a number with a unit, as in 4k, please";
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -82,13 +83,14 @@ mod tests {
             ("1.5GiB", 3 << 29),
             ("0.5k", 512),
             ("1PiB", 1 << 50),
+            ("1EiB", 1 << 60),
         ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         for bad in ["", "k", "x", "4x", "-1k", "1.2.3k", ".5k", "1e3", "99999999999999999999k"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
-        for bad in ["18446744073709551615g", "16384p"] {
+        for bad in ["18446744073709551615g", "16384p", "16e"] {
             assert_eq!(parse_bytes(bad), Err("that is too much".to_owned()), "{bad}");
         }
     }

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 /// The checks; `library`: why libibverbs can not be used, if it was tried and can not.
 pub fn check(at: &Context, library: Option<&str>) -> Vec<Finding> {
     let devices = at.devices();
-    let mut findings = vec![which(at, &devices, library)];
+    let mut findings = vec![which(&devices, library)];
     for device in &devices {
         findings.push(identity(at, device));
         findings.push(file(at, device));
@@ -18,16 +18,13 @@ pub fn check(at: &Context, library: Option<&str>) -> Vec<Finding> {
     findings
 }
 
-fn which(at: &Context, devices: &[String], library: Option<&str>) -> Finding {
-    let finding = match (&at.device, devices.is_empty(), library) {
-        (Some(wanted), true, _) => {
-            Finding::new(Code::RdmaDevices, Status::Fail, "no-such").word("device", wanted)
-        }
-        (None, true, _) => Finding::new(Code::RdmaDevices, Status::NotApplicable, "none"),
-        (_, false, Some(why)) => {
+fn which(devices: &[String], library: Option<&str>) -> Finding {
+    let finding = match (devices.is_empty(), library) {
+        (true, _) => Finding::new(Code::RdmaDevices, Status::NotApplicable, "none"),
+        (false, Some(why)) => {
             Finding::new(Code::RdmaDevices, Status::Fail, "no-library").word("why", why)
         }
-        (_, false, None) => Finding::new(Code::RdmaDevices, Status::Ok, "there"),
+        (false, None) => Finding::new(Code::RdmaDevices, Status::Ok, "there"),
     };
     let finding = finding.value("devices", devices.join(" ")).file(DEVICES);
     match finding.says {

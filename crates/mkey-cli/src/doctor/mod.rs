@@ -43,7 +43,8 @@ use crate::bench::export;
 use crate::cli::print;
 use crate::device;
 use crate::exit::{End, NO_REPORT};
-use crate::files::Files;
+use crate::files::{Files, Why};
+use crate::interfaces::DEVICES;
 use crate::lang::{Lang, LangArg};
 use crate::process::field;
 use clap::Args;
@@ -70,7 +71,7 @@ use texts::Words;
   mkey doctor --root /mnt/copied-host      files of another host; nothing is tried
 
 Exit codes: 0 all is well, 1 warnings, 2 something will fail (or a wrong command line), 3 no report could
-be made: no such process, folder or report, or it could not be written.")]
+be made: no such process, device, host, folder or report, or it could not be written.")]
 pub struct DoctorArgs {
     /// Say what this user gets at a login
     #[arg(long, value_name = "USER", value_parser = parse_user)]
@@ -161,6 +162,7 @@ pub fn look(args: &DoctorArgs, words: &Words, lang: Lang) -> Result<Report, End>
             args.root.as_deref().unwrap_or(Path::new("/")).display()
         ))
     })?;
+    no_host(&files)?;
     let process = args.pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     if args.pid.is_some() && !files.exists(&format!("proc/{process}")) {
         return Err(End::Failed(format!("process {process}: there is no such process")));
@@ -169,7 +171,32 @@ pub fn look(args: &DoctorArgs, words: &Words, lang: Lang) -> Result<Report, End>
     let probes = files.live() && args.pid.is_none();
     let (device, user) = (args.device.clone(), args.user.clone());
     let at = Context { files, process, probes, launcher, device, user };
+    no_such_device(&at)?;
     Ok(put_together(&at, args.pid, findings(&at), words, lang))
+}
+
+/// What is no host's, and a device that is not there, have no report: nothing would have been looked at.
+fn no_host(files: &Files) -> Result<(), End> {
+    if files.live() || ["proc", "sys"].iter().any(|folder| files.exists(folder)) {
+        return Ok(());
+    }
+    let root = printable(&files.root().display().to_string());
+    Err(End::failed(format!("{root}: no files of a host, neither proc nor sys is there")))
+}
+
+fn no_such_device(at: &Context) -> Result<(), End> {
+    let Some(wanted) = &at.device else { return Ok(()) };
+    if wanted == device::SOFTWARE || !at.devices().is_empty() {
+        return Ok(());
+    }
+    let wanted = printable(wanted);
+    let there = match at.files.names(DEVICES) {
+        Ok(names) if names.is_empty() => "there is no RDMA device".to_owned(),
+        Ok(names) => format!("there are {}", printable(&names.join(", "))),
+        Err(unread) if unread.why == Why::Missing => "there is no RDMA device".to_owned(),
+        Err(unread) => format!("{} can not be read", unread.path),
+    };
+    Err(End::failed(format!("device {wanted}: there is no such device; {there}")))
 }
 
 /// All checks.

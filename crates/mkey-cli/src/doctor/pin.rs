@@ -17,17 +17,17 @@ const SYS_ADMIN: u32 = 21;
 
 /// The checks.
 pub fn check(at: &Context) -> Vec<Finding> {
-    let setting = at.files.number("proc/sys/kernel/io_uring_disabled").ok();
     let path = "proc/sys/kernel/io_uring_disabled";
-    let told = |finding: Finding| match setting {
-        Some(setting) => finding.value("io_uring_disabled", setting).file(path),
-        None => finding.word("io_uring_disabled", "-"),
+    let setting = at.files.number(path);
+    let told = |finding: Finding| match &setting {
+        Ok(setting) => finding.value("io_uring_disabled", *setting).file(path),
+        Err(_) => finding.word("io_uring_disabled", "-"),
     };
     if !at.probes {
-        let ring = match setting {
-            Some(0) => Finding::new(Code::IoUring, Status::Ok, "allowed"),
-            Some(_) => Finding::new(Code::IoUring, Status::Warn, "switched-off").mend("io-uring"),
-            None => Finding::unread(Code::IoUring, &missing(path)),
+        let ring = match &setting {
+            Ok(0) => Finding::new(Code::IoUring, Status::Ok, "allowed"),
+            Ok(_) => Finding::new(Code::IoUring, Status::Warn, "switched-off").mend("io-uring"),
+            Err(unread) => Finding::unread(Code::IoUring, unread),
         };
         return vec![Finding::untried(Code::PinProbe), told(ring)];
     }
@@ -62,7 +62,10 @@ pub fn check(at: &Context) -> Vec<Finding> {
         (_, Some(Errno::NOSYS)) => {
             denial(at, Finding::new(Code::IoUring, Status::Warn, "not-there"), None)
         }
-        _ => denial(at, Finding::new(Code::IoUring, Status::Warn, "denied"), setting),
+        _ => {
+            let setting = setting.as_ref().ok().copied();
+            denial(at, Finding::new(Code::IoUring, Status::Warn, "denied"), setting)
+        }
     };
     vec![pin, told(ring.word("errno", why).by("io_uring_setup"))]
 }
@@ -77,10 +80,6 @@ fn denial(at: &Context, finding: Finding, setting: Option<u64>) -> Finding {
     };
     let finding = if off { finding.mend("io-uring") } else { finding };
     if at.is_filtered() { finding.mend("seccomp") } else { finding }
-}
-
-fn missing(path: &str) -> crate::files::Unread {
-    crate::files::Unread { path: crate::files::shown(path), why: crate::files::Why::Missing }
 }
 
 /// How a pin was held, and why not by the kernel.

@@ -43,6 +43,21 @@ const VERBS: [(&str, &str); 18] = [
     ("fork_init", "fork_init"),
 ];
 
+/// The names of errno.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ERRNOS.iter().map(|(name, ..)| *name)
+}
+
+/// The C library's texts.
+pub fn phrases() -> impl Iterator<Item = &'static str> {
+    ERRNOS.iter().map(|(.., words)| *words)
+}
+
+/// The names of verbs, without `ibv_`.
+pub fn verbs() -> impl Iterator<Item = &'static str> {
+    VERBS.iter().map(|(name, _)| *name)
+}
+
 /// The name of an errno with this number.
 pub fn name_of(number: u64) -> Option<&'static str> {
     ERRNOS.iter().find(|(_, n, _)| *n == number).map(|(name, ..)| *name)

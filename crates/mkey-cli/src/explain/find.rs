@@ -31,6 +31,7 @@ pub fn find<'l>(library: &'l Library, words: &[String]) -> Vec<Found<'l>> {
         return by_number(library, number);
     }
     let (verb, errno) = (errno::verb_in_text(text), errno::in_text(text));
+    let errno = errno.or_else(|| verb.and_then(|_| number_beside(text)));
     if verb.is_some() || errno.is_some() {
         let found = by_errno(library, verb, errno);
         if !found.is_empty() {
@@ -47,8 +48,27 @@ pub fn find<'l>(library: &'l Library, words: &[String]) -> Vec<Found<'l>> {
     by_claim(library, text)
 }
 
+/// The errno whose number stands beside the name of a verb, and nothing else.
+fn number_beside(text: &str) -> Option<&'static str> {
+    let (one, other) = text.split_once(' ')?;
+    let value = number(other.trim()).or_else(|| number(one))?;
+    errno::name_of(value)
+}
+
+/// The number of a completion status that a line names, if there is none of that number.
+pub fn unknown_status(library: &Library, text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let status = status_in(&lower, vendor_in(&lower).is_some())?;
+    library.entry(&format!("status/{status}")).is_none().then_some(status)
+}
+
+/// Whether a text is `MK` and a number.
+pub fn looks_like_code(text: &str) -> bool {
+    short_code(text).is_some()
+}
+
 /// `vendor 0x51`, `key 0x2be`, `status 4`, `event 3`.
-fn by_kind<'l>(library: &'l Library, text: &str) -> Option<Vec<Found<'l>>> {
+pub fn by_kind<'l>(library: &'l Library, text: &str) -> Option<Vec<Found<'l>>> {
     let (kind, rest) = text.split_once([' ', '=', ':'])?;
     let value = number(rest.trim());
     match kind.to_ascii_lowercase().as_str() {
@@ -79,7 +99,11 @@ fn by_number(library: &Library, number: u64) -> Vec<Found<'_>> {
 }
 
 /// The entries of a verb and an errno; with one of the two alone, all that have it.
-fn by_errno<'l>(library: &'l Library, verb: Option<&str>, errno: Option<&str>) -> Vec<Found<'l>> {
+pub fn by_errno<'l>(
+    library: &'l Library,
+    verb: Option<&str>,
+    errno: Option<&str>,
+) -> Vec<Found<'l>> {
     if verb.is_none() && errno.is_none() {
         return Vec::new();
     }
@@ -96,8 +120,9 @@ fn by_errno<'l>(library: &'l Library, verb: Option<&str>, errno: Option<&str>) -
         .collect()
 }
 
-fn by_name<'l>(library: &'l Library, text: &str) -> Option<&'l Entry> {
-    if let Some(code) = code(text) {
+/// The entry that has this name, or this code.
+pub fn by_name<'l>(library: &'l Library, text: &str) -> Option<&'l Entry> {
+    if let Some(code) = short_code(text) {
         return library.entry(&format!("code/{code}"));
     }
     let any_priority = any_priority(text);
@@ -126,6 +151,13 @@ fn code(word: &str) -> Option<u16> {
         .then(|| digits.parse().ok())?
 }
 
+/// The same with fewer digits, where it stands alone.
+fn short_code(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("MK").or_else(|| text.strip_prefix("mk"))?;
+    let all = digits.bytes().all(|b| b.is_ascii_digit());
+    (all && digits.len() <= 4).then(|| digits.parse().ok())?
+}
+
 fn by_claim<'l>(library: &'l Library, text: &str) -> Vec<Found<'l>> {
     let lower = text.to_ascii_lowercase();
     let names = |claim: &&Claim| {
@@ -152,15 +184,8 @@ pub fn line<'l>(library: &'l Library, text: &str) -> Vec<Found<'l>> {
         put(known.then(|| by_name(library, word)).flatten().map(Found::Entry));
     }
     // perftest, NCCL and others: a status by its number, with the vendor's own beside it.
-    let vendor = ["syndrom ", "vendor_err", "vendor err", "vendor error", "vendor_error", "vend "];
-    let vendor = vendor.iter().find_map(|marker| number_after(&lower, marker));
-    let vendor = vendor.and_then(|value| u8::try_from(value).ok());
-    let numbered = ["failed status", "completion status", "wc status", "status="];
-    let status = numbered.iter().find_map(|marker| number_after(&lower, marker));
-    // "status=12" alone may be of anything.
-    let status = status.filter(|_| {
-        vendor.is_some() || lower.contains("failed status") || lower.contains("wc status")
-    });
+    let vendor = vendor_in(&lower);
+    let status = status_in(&lower, vendor.is_some());
     put(status.and_then(|status| library.entry(&format!("status/{status}"))).map(Found::Entry));
     for entry in &library.entries {
         let sign = entry.signs.iter().any(|sign| lower.contains(sign.as_str()));
@@ -183,6 +208,19 @@ pub fn line<'l>(library: &'l Library, text: &str) -> Vec<Found<'l>> {
         by_errno(library, Some(verb), Some(errno)).into_iter().for_each(|one| put(Some(one)));
     }
     found
+}
+
+fn vendor_in(lower: &str) -> Option<u8> {
+    let markers = ["syndrom ", "vendor_err", "vendor err", "vendor error", "vendor_error", "vend "];
+    let value = markers.iter().find_map(|marker| number_after(lower, marker));
+    value.and_then(|value| u8::try_from(value).ok())
+}
+
+fn status_in(lower: &str, with_vendor: bool) -> Option<u64> {
+    let markers = ["failed status", "completion status", "wc status", "status="];
+    let status = markers.iter().find_map(|marker| number_after(lower, marker));
+    // "status=12" alone may be of anything.
+    status.filter(|_| with_vendor || lower.contains("failed status") || lower.contains("wc status"))
 }
 
 /// The number that follows a marker, with at most punctuation between.
@@ -214,8 +252,10 @@ fn contains_word(text: &str, word: &str) -> bool {
 /// Names that have something of what was asked for, to be offered instead; at most eight.
 pub fn similar(library: &Library, words: &[String]) -> Vec<String> {
     let text = words.join(" ").to_ascii_lowercase();
-    let parts: Vec<&str> =
-        text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| part.len() > 2).collect();
+    let parts: Vec<&str> = text
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|part| part.len() > 2 && *part != "ibv")
+        .collect();
     let names = library.entries.iter().flat_map(|entry| entry.names.first()).cloned();
     let names = names.chain(library.claims.iter().flat_map(|claim| claim.names.first()).cloned());
     let score = |name: &String| {

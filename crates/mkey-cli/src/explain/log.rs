@@ -6,7 +6,9 @@ use super::report::{Maker, Section};
 use super::vendor;
 use crate::exit::End;
 use crate::lang::{Lang, wrap};
+use crate::model::check::printable;
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::io::{BufRead, Read, Write};
 
 /// A line is not looked at beyond so many bytes; it is passed on whole.
@@ -15,7 +17,7 @@ const LONGEST: u64 = 64 << 10;
 /// How many lines a dump of a completion has at most, after the line that announces it.
 const DUMP: u32 = 5;
 
-/// Passes a log on, annotated. What was explained once is only named later.
+/// Passes a log on, annotated, and with control characters written out. What was explained once is only named later.
 ///
 /// # Errors
 /// [`End`] as the log can not be read, or the output not be written.
@@ -33,7 +35,9 @@ pub fn annotate(
         if read.map_err(|error| End::failed(format!("standard input: {error}")))? == 0 {
             return output.flush().map_err(write);
         }
-        output.write_all(&line).map_err(write)?;
+        complete(&mut input, &mut line)
+            .map_err(|error| End::failed(format!("standard input: {error}")))?;
+        output.write_all(shown(&line).as_bytes()).map_err(write)?;
         let notes = annotator.notes(&String::from_utf8_lossy(&line));
         if !notes.is_empty() && !line.ends_with(b"\n") {
             output.write_all(b"\n").map_err(write)?;
@@ -42,6 +46,51 @@ pub fn annotate(
         // Whoever follows a log waits for its lines.
         output.flush().map_err(write)?;
     }
+}
+
+/// Reads on where a part of a long line ends within a character.
+fn complete(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<()> {
+    let cut = |line: &[u8]| {
+        let last = line.utf8_chunks().last().map(|chunk| chunk.invalid());
+        last.is_some_and(|bytes| {
+            std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+        })
+    };
+    while cut(line) {
+        if input.by_ref().take(1).read_to_end(line)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A line as it is passed on: nothing in it steers a terminal. What would is written out, as are bytes
+/// that are no text; tabs and the ends of lines stay.
+fn shown(line: &[u8]) -> String {
+    let (text, end) = match line {
+        [text @ .., b'\r', b'\n'] => (text, "\r\n"),
+        [text @ .., b'\n'] => (text, "\n"),
+        text => (text, ""),
+    };
+    let mut shown = String::with_capacity(line.len());
+    for chunk in text.utf8_chunks() {
+        let parts = chunk.valid().split_inclusive('\t');
+        for part in parts {
+            match part.strip_suffix('\t') {
+                Some(text) => {
+                    shown.push_str(&printable(text));
+                    shown.push('\t');
+                }
+                None => shown.push_str(&printable(part)),
+            }
+        }
+        // Writing to a string does not fail.
+        for byte in chunk.invalid() {
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown.push_str(end);
+    shown
 }
 
 struct Annotator<'m, 'l> {

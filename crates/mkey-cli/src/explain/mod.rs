@@ -14,6 +14,7 @@ pub mod report;
 pub mod text;
 pub mod texts;
 pub mod vendor;
+pub mod words;
 
 use crate::bench::export;
 use crate::bench::sizes::parse_bytes;
@@ -102,7 +103,12 @@ pub fn run(args: &ExplainArgs) -> Result<(), End> {
         if found.is_empty() {
             return Err(unknown(&library, &args.what));
         }
-        maker.report(&found)
+        if let Some(word) = words::stray(&library, &args.what) {
+            return Err(stray(&library, &word));
+        }
+        let mut report = maker.report(&found);
+        report.assumed = words::assumed(&library, &args.what, maker.lang);
+        report
     };
     if let Some(path) = &args.json {
         export::write(path, &export::json(&report)?)?;
@@ -113,10 +119,33 @@ pub fn run(args: &ExplainArgs) -> Result<(), End> {
     print(text::report(&report).as_bytes())
 }
 
+/// What mends a question that nothing is like.
+const EXAMPLES: &str = "mkey explain --help has examples";
+
+fn stray(library: &Library, word: &str) -> End {
+    let mend = match words::nearest(library, word) {
+        Some(name) => format!("the nearest that is known is {name}"),
+        None if word.starts_with("ibv_") => {
+            let verbs: Vec<String> = errno::verbs().map(|verb| format!("ibv_{verb}")).collect();
+            format!("the verbs that are known are {}", verbs.join(", "))
+        }
+        None => words::wanted(library, &[word.to_owned()]).unwrap_or_else(|| EXAMPLES.to_owned()),
+    };
+    End::Usage(format!("{word:?} is not known; {mend}"))
+}
+
 fn unknown(library: &Library, what: &[String]) -> End {
+    if let Some(wanted) = words::wanted(library, what) {
+        return End::Usage(wanted);
+    }
     let similar = find::similar(library, what);
+    if similar.is_empty()
+        && let Some(word) = words::stray(library, what)
+    {
+        return stray(library, &word);
+    }
     let mend = if similar.is_empty() {
-        "mkey explain --help has examples".to_owned()
+        EXAMPLES.to_owned()
     } else {
         format!("there are {}", similar.join(", "))
     };
@@ -128,7 +157,11 @@ fn parse_address(text: &str) -> Result<u64, String> {
 }
 
 fn parse_length(text: &str) -> Result<u64, String> {
-    find::number(text).map_or_else(|| parse_bytes(text), Ok)
+    match find::number(text).map_or_else(|| parse_bytes(text), Ok)? {
+        // The kernel refuses it before it looks at any page.
+        0 => Err("at least 1 byte, please: nobody can register none (EINVAL)".to_owned()),
+        length => Ok(length),
+    }
 }
 
 fn parse_access(text: &str) -> Result<Rights, String> {
@@ -179,6 +212,9 @@ mod tests {
             (parse_length("4096"), parse_length("0x1000"), parse_length("4KiB")),
             (Ok(4096), Ok(4096), Ok(4096))
         );
+        for none in ["0", "0x0", "0KiB"] {
+            assert!(parse_length(none).unwrap_err().contains("at least 1 byte"), "{none}");
+        }
         assert_eq!(parse_address("0x7f5e00000000"), Ok(0x7f5e_0000_0000));
         assert!(parse_address("7fzz").is_err());
     }

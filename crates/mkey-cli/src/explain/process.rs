@@ -127,10 +127,35 @@ pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>) -> Result<Process
 fn unreadable(pid: u32, path: &Path, error: &std::io::Error) -> End {
     let mend = match error.kind() {
         std::io::ErrorKind::NotFound => "; there is no such process",
-        std::io::ErrorKind::PermissionDenied => "; run it as the user of that process, or as root",
+        std::io::ErrorKind::PermissionDenied => denied(
+            &fs::read_to_string("/proc/self/status").unwrap_or_default(),
+            &path
+                .parent()
+                .map(|folder| folder.join("status"))
+                .map_or_else(String::new, |path| fs::read_to_string(path).unwrap_or_default()),
+        ),
         _ => "",
     };
     End::Failed(format!("process {pid}: {}: {error}{mend}", path.display()))
+}
+
+/// Why the kernel may refuse this process, by its `status`, to look at another, by that one's.
+fn denied(ours: &str, other: &str) -> &'static str {
+    let uid = |status| {
+        let ids = process::field(status, "Uid")?;
+        ids.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    match process::has_capability(ours, "CapEff", process::SYS_PTRACE) {
+        Some(true) => {
+            "; CAP_SYS_PTRACE is in effect here, so the process or its memory is of another user namespace, \
+             or a security module forbids it"
+        }
+        _ if uid(ours) == Some(0) || uid(ours) == uid(other) => {
+            "; CAP_SYS_PTRACE is not in effect here, and the process has capabilities that this one lacks, \
+             or is not dumpable: run it with CAP_SYS_PTRACE (in a container: --cap-add SYS_PTRACE)"
+        }
+        _ => "; run it as the user of that process, or as root",
+    }
 }
 
 fn number_in(path: &Path) -> Option<u64> {

@@ -16,6 +16,8 @@ pub struct Report {
     pub schema: u32,
     /// The language of the texts.
     pub lang: Lang,
+    /// What is assumed, where the question leaves it open, in words.
+    pub assumed: Option<String>,
     /// What was explained, each.
     pub sections: Vec<Section>,
     /// The process that was looked at.
@@ -83,7 +85,7 @@ impl Maker<'_> {
     pub fn report(&self, found: &[Found<'_>]) -> Report {
         let sections = found.iter().map(|one| self.section(one)).collect();
         let process = self.process.map(|(process, _)| process.clone());
-        Report { schema: 1, lang: self.lang, sections, process }
+        Report { schema: 1, lang: self.lang, assumed: None, sections, process }
     }
 
     /// Explains what the process alone shows of a registration: the causes that were found or may

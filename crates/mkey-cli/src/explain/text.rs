@@ -12,6 +12,10 @@ const WIDTH: usize = 100;
 pub fn report(report: &Report) -> String {
     let mut out = String::new();
     let lang = report.lang;
+    if let Some(assumed) = &report.assumed {
+        put(&mut out, "", assumed);
+        out.push('\n');
+    }
     if let Some(process) = &report.process {
         let fork = match (process.fork_safe, lang) {
             (Some(true), Lang::En) => ", fork protection asked for",

@@ -10,7 +10,7 @@ pub mod fit;
 pub mod report;
 pub mod text;
 
-use crate::bench::outputs::Outputs;
+use crate::bench::outputs::{Outputs, check_apart};
 use crate::bench::registration;
 use crate::bench::registration::report::{SCHEMA, Sweep};
 use crate::bench::registration::sweep::Effort;
@@ -33,6 +33,10 @@ pub fn run(args: &ModelArgs) -> Result<(), End> {
     // A model has no rows.
     let outputs = Outputs { json: args.json.clone(), csv: None };
     outputs.check_with(&args.html)?;
+    if let Some(from) = &args.from {
+        let outputs = [("--json", args.json.as_deref()), ("--html", args.html.as_deref())];
+        check_apart(outputs, from)?;
+    }
     let (sweep, from) = match &args.from {
         Some(path) => (read(path)?, name(path)),
         None => {

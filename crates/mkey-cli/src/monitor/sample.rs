@@ -7,6 +7,7 @@ use super::pinned::{self, Pinned};
 use super::ports::{self, Device};
 use super::told::Told;
 use mkey_os::hugepages;
+use mkey_os::limits::parse_ranges;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -184,7 +185,14 @@ fn pool_folders(root: &Path) -> usize {
 }
 
 fn huge_pages(root: &Path) -> Told<Vec<HugePages>> {
-    let pools = hugepages::pools_below(root);
+    let nodes = files::text(&root.join("sys/devices/system/node/online")).ok();
+    let nodes = nodes.and_then(|list| parse_ranges(&list)).filter(|nodes| !nodes.is_empty());
+    let nodes = nodes.unwrap_or_else(|| vec![0]);
+    // Below a root that is not the system's a file may be anything.
+    let count = |path: &Path| files::number(&root.join(path)).value().copied();
+    let sizes = hugepages::sizes_below(root).into_iter();
+    let pools: Vec<_> =
+        sizes.filter_map(|size| hugepages::pool_by(size, nodes.clone(), count)).collect();
     if pools.is_empty() {
         return Told::not("no pool can be read below /sys/kernel/mm/hugepages");
     }

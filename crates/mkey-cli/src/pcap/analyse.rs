@@ -25,6 +25,8 @@ impl Default for Options {
 /// What was counted.
 #[derive(Debug, Default)]
 pub struct Totals {
+    /// UDP port that RoCEv2 packets are sent to.
+    pub port: u16,
     /// Frames in the capture.
     pub frames: u64,
     /// Bytes of them that were captured.
@@ -33,10 +35,12 @@ pub struct Totals {
     pub file_bytes: u64,
     /// Times of the first and the last frame, in nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
-    /// RoCE packets.
+    /// RoCE packets, each once.
     pub roce: Tally,
     /// RoCEv1 among them.
     pub version_1: u64,
+    /// RoCE packets once more, captured at their other end.
+    pub copies: u64,
     /// RoCE packets that were not captured whole.
     pub cut: u64,
     /// Frames with something else.
@@ -64,7 +68,8 @@ pub fn analyse<R: Read>(
     options: Options,
     mut tell: impl FnMut(u64),
 ) -> (Totals, Flows) {
-    let (mut totals, mut flows) = (Totals::default(), Flows::default());
+    let mut totals = Totals { port: options.port, ..Totals::default() };
+    let mut flows = Flows::default();
     loop {
         let record = match capture.read() {
             Ok(Some(record)) => record,
@@ -83,9 +88,7 @@ pub fn analyse<R: Read>(
         match find(record.link, record.bytes, options.port) {
             Found::Roce(datagram) => match Seen::read(&datagram, record.time, options.check_icrc) {
                 Ok(seen) => {
-                    totals.version_1 += u64::from(seen.source_port.is_none());
-                    totals.cut += u64::from(datagram.missing > 0);
-                    packet(&mut totals, &mut flows, &seen);
+                    packet(&mut totals, &mut flows, &seen, datagram.missing > 0);
                 }
                 // A packet that is cut in its first header says nothing of itself.
                 Err(_) if datagram.missing > 0 && datagram.bytes.len() < mkey_wire::bth::LEN => {
@@ -110,12 +113,18 @@ pub fn analyse<R: Read>(
     (totals, flows)
 }
 
-fn packet(totals: &mut Totals, flows: &mut Flows, seen: &Seen) {
-    totals.roce.see(seen);
-    match seen.icrc {
+fn packet(totals: &mut Totals, flows: &mut Flows, seen: &Seen, cut: bool) {
+    let counts = match seen.icrc {
         Icrc::Right | Icrc::Unchecked => flows.see(seen),
         Icrc::Wrong => flows.damaged(seen),
+    };
+    if !counts {
+        totals.copies += 1;
+        return;
     }
+    totals.roce.see(seen);
+    totals.version_1 += u64::from(seen.source_port.is_none());
+    totals.cut += u64::from(cut);
 }
 
 fn malformed(totals: &mut Totals, offset: u64, what: String) {

@@ -64,23 +64,35 @@ impl Flows {
     }
 
     /// A packet that its receiver drops, its ICRC being wrong: it is counted where its direction is
-    /// known, and says nothing else.
-    pub fn damaged(&mut self, seen: &Seen) {
+    /// known, and says nothing else. False if its other end has captured it, too.
+    pub fn damaged(&mut self, seen: &Seen) -> bool {
         let found = self.by_key.get(&Key::of(seen)).copied();
         if let Some(stream) = found.and_then(|at| self.streams.get_mut(at)) {
+            if stream.is_copy(seen) {
+                return false;
+            }
             stream.count(seen);
         }
+        true
     }
 
-    /// A packet.
-    pub fn see(&mut self, seen: &Seen) {
+    /// A packet. False if its other end has captured it, too: it is counted once.
+    pub fn see(&mut self, seen: &Seen) -> bool {
         let Some(at) = self.find(seen) else {
             self.not_followed += 1;
-            return;
+            return true;
         };
         if let Some(stream) = self.streams.get_mut(at) {
+            if stream.is_copy(seen) {
+                return false;
+            }
             stream.count(seen);
         }
+        self.follow(at, seen);
+        true
+    }
+
+    fn follow(&mut self, at: usize, seen: &Seen) {
         match seen.connected() {
             None => {
                 if let Some(stream) = self.streams.get_mut(at) {

@@ -1,5 +1,6 @@
 //! From a captured frame to the RoCE packet in it.
 
+use mkey_wire::cooked::Way;
 use mkey_wire::udp_ip::{Headers, Ip};
 use mkey_wire::{ipv4, ipv6, udp};
 use std::net::IpAddr;
@@ -43,6 +44,8 @@ pub struct Datagram<'a> {
     /// What its ICRC covers beside itself; `None` where that is not known: IPv4 with options, IPv6 with
     /// extension headers, RoCEv1.
     pub around: Option<Headers>,
+    /// Who captured it, its sender or its receiver, where the capture says so.
+    pub way: Option<Way>,
 }
 
 // Link types, as tcpdump.org lists them.
@@ -85,11 +88,24 @@ pub fn find(link: Option<u16>, bytes: &[u8], port: u16) -> Found<'_> {
         let Some(next) = typed(inside, 2, 4) else { return Found::Cut };
         (kind, inside) = next;
     }
-    match kind {
+    let found = match kind {
         IPV4 => in_ipv4(inside, port),
         IPV6 => in_ipv6(inside, port),
         ROCE_V1 => in_grh(inside),
         _ => Found::Other,
+    };
+    match found {
+        Found::Roce(datagram) => Found::Roce(Datagram { way: way(link, bytes), ..datagram }),
+        other => other,
+    }
+}
+
+/// Who captured a frame, where its link type says so.
+fn way(link: Option<u16>, bytes: &[u8]) -> Option<Way> {
+    match link {
+        Some(COOKED) => Way::of(u16::from_be_bytes(bytes.first_chunk().copied()?)),
+        Some(COOKED_2) => Way::of(bytes.get(10).copied()?.into()),
+        _ => None,
     }
 }
 
@@ -191,6 +207,7 @@ fn in_grh(bytes: &[u8]) -> Found<'_> {
         missing: length.saturating_sub(inside.len()),
         ip_len: (ipv6::LEN + length) as u32,
         around: None,
+        way: None,
     })
 }
 
@@ -231,5 +248,6 @@ fn in_udp(inside: &[u8], inside_len: usize, around: Around, port: u16) -> Found<
         missing: datagram_len.saturating_sub(rest.len()),
         ip_len,
         around: ip.map(|ip| Headers::captured(ip, *header)),
+        way: None,
     })
 }

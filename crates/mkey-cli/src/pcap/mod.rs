@@ -22,6 +22,7 @@ pub mod verdict;
 pub mod waiting;
 
 use crate::bench::export;
+use crate::bench::outputs;
 use crate::exit::End;
 use crate::input::{Opened, open};
 use crate::model::check::printable;
@@ -52,7 +53,8 @@ pub struct PcapArgs {
     pub top: usize,
 
     /// UDP port that RoCEv2 packets are sent to
-    #[arg(long, value_name = "PORT", default_value_t = mkey_wire::udp::ROCE_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = mkey_wire::udp::ROCE_PORT,
+          value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
 
     /// Check no ICRC: for captures taken before the NIC wrote them. A packet with a wrong one is followed no
@@ -79,6 +81,7 @@ pub fn run(args: &PcapArgs) -> Result<(), End> {
         let why = "a capture on standard input, please; mkey pcap --help has examples";
         return Err(End::Usage(why.to_owned()));
     }
+    outputs::check_apart([("--json", args.json.as_deref())], &args.file)?;
     let Opened { bytes, length } = open(&args.file, &name)?;
     let mut capture =
         Capture::new(bytes).map_err(|damage| End::failed(format!("{name}: {damage}")))?;

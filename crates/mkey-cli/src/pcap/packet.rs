@@ -3,6 +3,7 @@
 use super::frame::Datagram;
 use mkey_wire::body::Body;
 use mkey_wire::bth;
+use mkey_wire::cooked::Way;
 use mkey_wire::opcode::{Opcode, Operation};
 use mkey_wire::packet::{Packet, Repr};
 use mkey_wire::request::{Request, Send, Tail, Write};
@@ -47,6 +48,8 @@ pub struct Seen {
     pub icrc: Icrc,
     /// What tells two packets of one number and operation apart, as far as it was captured.
     pub identity: u64,
+    /// Who captured it, its sender or its receiver, where the capture says so.
+    pub way: Option<Way>,
 }
 
 /// The memory of a peer that a request is about.
@@ -118,6 +121,7 @@ impl Seen {
             identity: u64::from(stored) << 32
                 | u64::from(datagram.ident) << 8
                 | u64::from(bth.opcode.byte()),
+            way: datagram.way,
         };
         if let Some(body) = carried {
             seen.with(&body);

@@ -25,6 +25,8 @@ pub struct Report {
     pub schema: u32,
     /// The capture's name.
     pub file: String,
+    /// UDP port that RoCEv2 packets are sent to.
+    pub port: u16,
     /// Bytes of the file that were read.
     pub file_bytes: u64,
     /// From the first frame to the last, in nanoseconds, if the capture says when they were.
@@ -54,6 +56,8 @@ pub struct Frames {
     pub captured_bytes: u64,
     /// RoCE packets.
     pub roce: u64,
+    /// RoCE packets once more, captured at their other end. They are in no other figure.
+    pub roce_at_other_end: u64,
     /// RoCEv1 among them.
     pub roce_v1: u64,
     /// RoCE packets that were not captured whole.
@@ -296,12 +300,14 @@ impl Report {
         let mut report = Self {
             schema: SCHEMA,
             file,
+            port: totals.port,
             file_bytes: totals.file_bytes,
             nanoseconds: totals.times.map(|(first, last)| last - first),
             frames: Frames {
                 all: totals.frames,
                 captured_bytes: totals.captured,
                 roce: roce.all.packets,
+                roce_at_other_end: totals.copies,
                 roce_v1: totals.version_1,
                 cut: totals.cut,
                 other: totals.other,

@@ -239,7 +239,7 @@ impl Sequence {
 }
 
 /// Nanoseconds from one time to a later one; 0 if a clock went back, or one is not known.
-fn elapsed(from: Option<u64>, to: Option<u64>) -> u64 {
+pub fn elapsed(from: Option<u64>, to: Option<u64>) -> u64 {
     from.zip(to).map_or(0, |(from, to)| to.saturating_sub(from))
 }
 

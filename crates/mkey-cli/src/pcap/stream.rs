@@ -2,8 +2,9 @@
 
 use super::keys::{Keys, Use};
 use super::packet::{Icrc, Seen, Target, message};
-use super::sequence::{BACK, Follows, Numbered, Place, Sequence};
+use super::sequence::{BACK, Follows, Numbered, Place, Sequence, elapsed};
 use super::waiting::{Kind, Request, Waiting};
+use mkey_wire::cooked::Way;
 use mkey_wire::opcode::{Opcode, Operation};
 use mkey_wire::syndrome::{NakCode, Syndrome};
 use mkey_wire::u24::{Psn, Qpn};
@@ -12,6 +13,12 @@ use std::net::IpAddr;
 
 /// Refused requests that are kept with what they were about.
 pub const MOST_REFUSED: usize = 16;
+
+/// Numbers that two ends of a connection are apart at most when they capture.
+const NEAR: u32 = 1 << 20;
+/// The end that is followed has ended what it followed, if it captures nothing for so long (nanoseconds)
+/// while the other end captures something else.
+const QUIET: u64 = 1_000_000_000;
 
 /// The largest path MTU.
 const MOST_MTU: u32 = 4096;
@@ -72,6 +79,39 @@ pub struct Stream {
     /// More data of the same answer is to come.
     data_open: bool,
     extended: bool,
+    vantage: Vantage,
+}
+
+/// At which end the packets of a direction are followed, if the capture tells of ends.
+#[derive(Debug, Default)]
+struct Vantage {
+    end: Option<Way>,
+    /// The last numbers of requests and of responses there.
+    last: [Option<Psn>; 2],
+    /// When the last packet was captured there.
+    time: Option<u64>,
+}
+
+impl Vantage {
+    fn is_other(&mut self, seen: &Seen) -> bool {
+        let Some(way) = seen.way else { return false };
+        let kind = usize::from(seen.connected().is_some_and(|operation| operation.is_response()));
+        let far =
+            |last: &Option<Psn>| last.is_some_and(|last| seen.psn.past(last).unsigned_abs() > NEAR);
+        if self.end.is_some_and(|end| end != way) {
+            let quiet = elapsed(self.time, seen.time) > QUIET;
+            if !(quiet && self.last.get(kind).is_some_and(far)) {
+                return true;
+            }
+            // Another connection has the same queue pair, and this end captures it.
+            self.last = [None; 2];
+        }
+        (self.end, self.time) = (Some(way), seen.time);
+        if let Some(last) = self.last.get_mut(kind) {
+            *last = Some(seen.psn);
+        }
+        false
+    }
 }
 
 /// What is counted of packets, whatever they are.
@@ -241,7 +281,14 @@ impl Stream {
             open: None,
             data_open: false,
             extended: false,
+            vantage: Vantage::default(),
         }
+    }
+
+    /// Whether this is a packet that its other end has captured, too: where both ends capture, those of
+    /// the end that came first are followed, for as long as it is one connection.
+    pub fn is_copy(&mut self, seen: &Seen) -> bool {
+        self.vantage.is_other(seen)
     }
 
     /// Counts a packet.

@@ -50,6 +50,7 @@ fn head(out: &mut String, report: &Report) {
         if frames.roce_v1 > 0 { format!(", {} of RoCEv1", frames.roce_v1) } else { String::new() };
     let mut rest = Vec::new();
     for (count, what) in [
+        (frames.roce_at_other_end, "the same once more, captured at the other end"),
         (frames.other, "others"),
         (frames.fragments, "fragments, which are not put together"),
         (frames.cut_headers, "cut in their headers"),

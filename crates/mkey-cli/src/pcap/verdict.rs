@@ -1,6 +1,7 @@
 //! What the figures mean, in words.
 
 use super::report::{Direction, Numbers, Refusal, Report};
+use mkey_wire::udp::ROCE_PORT;
 use serde::Serialize;
 
 /// One thing that the figures say.
@@ -272,6 +273,7 @@ pub fn whole(report: &Report) -> Vec<Finding> {
     if report.frames.roce == 0 {
         let text = match report.frames.unknown_link_type {
             Some(kind) => format!("no RoCE packet: frames are of link type {kind}, which is not known here"),
+            None if report.port != ROCE_PORT => format!("no packet to UDP port {} is in the capture, and none of RoCEv1: RoCEv2 has port {ROCE_PORT}, which is looked at without --port", report.port),
             None => "no RoCE packet is in the capture: a NIC's own traffic is seen by tcpdump only where its driver supports it (mlx5: tcpdump -i mlx5_0), or at a mirror port of the switch".to_owned(),
         };
         findings.push(trouble("no-roce", text));

@@ -34,7 +34,8 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value_t = Link::Auto)]
     pub link: Link,
 
-    /// Bytes of payload of a packet at most [default: as the network of the address takes]
+    /// Bytes of payload of a packet at most [default: as the network of the address takes]. By shared
+    /// memory they are 61440 whatever is said here
     #[arg(long, value_name = "BYTES", value_parser = mtu())]
     pub mtu: Option<u32>,
 
@@ -44,7 +45,14 @@ pub struct RunArgs {
     pub faults: Option<String>,
 
     /// Write the packets that are sent and received to a file in the format of libpcap; programs that the
-    /// program starts add to it
+    /// program starts add to it. It grows without limit, by all that is transferred.
+    ///
+    /// A capture that is there is begun anew, unless a program adds to it still: then it goes on, so that
+    /// both sides of a connection may name one file. Each packet is in it twice then, once as sent and once
+    /// as received; `mkey pcap` counts it once. A file that is no capture is refused.
+    ///
+    /// By shared memory packets are larger than on any wire, of up to 61440 bytes of payload; with `--link udp`
+    /// they are those that a wire would have.
     #[arg(long, value_name = "FILE.pcap")]
     pub capture: Option<PathBuf>,
 
@@ -71,7 +79,7 @@ pub struct RunArgs {
     pub stale: Stale,
 
     /// Tell in words of each refused access, of memory that was given back while it was registered, and
-    /// of memory that stayed registered to the end; "-" is standard error
+    /// of memory that stayed registered to the end; "-" is standard error. A file that is there is added to
     #[arg(long, value_name = "FILE")]
     pub refusals: Option<OsString>,
 

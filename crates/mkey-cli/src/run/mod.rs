@@ -11,9 +11,11 @@ pub mod library;
 pub mod offer;
 pub mod program;
 
+use crate::bench::outputs::check_output;
 use crate::exit::End;
 use args::RunArgs;
 use mkey_soft::CaptureFile;
+use std::path::Path;
 
 /// Runs a program, or shows what it would find.
 ///
@@ -29,6 +31,12 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
             let about = program::About::of(&path);
             about.warn();
             args.link.link().check(args.address).map_err(End::failed)?;
+            if let Some(path) = args.refusals.as_ref().filter(|path| *path != "-") {
+                let path = Path::new(path);
+                check_output(path).map_err(|error| {
+                    End::failed(format_args!("--refusals {}: {error}", path.display()))
+                })?;
+            }
             if let Some(path) = &args.capture {
                 CaptureFile::create(path)
                     .map_err(|error| End::failed(format_args!("{}: {error}", path.display())))?;

@@ -60,6 +60,24 @@ fn the_odd_hosts_of_a_fleet_are_told() {
 }
 
 #[test]
+fn a_report_is_never_written_over_by_the_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&Host::healthy(), "node1", folder.path());
+    let report = folder.path().join("node1.json");
+    let before = std::fs::read(&report).unwrap();
+    let (code, stdout, stderr) = merge(folder.path(), &["--json", report.to_str().unwrap()]);
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("this is what is read"), "{stderr}");
+    assert_eq!(std::fs::read(&report).unwrap(), before);
+    // An earlier comparison may be beside them.
+    let merged = folder.path().join("merged.json");
+    for _ in 0..2 {
+        let (code, _, stderr) = merge(folder.path(), &["--json", merged.to_str().unwrap()]);
+        assert!(code < 2 && stderr.is_empty(), "{stderr}");
+    }
+}
+
+#[test]
 fn no_report_is_3_and_so_is_no_folder() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.json"), "[]").unwrap();

@@ -14,7 +14,7 @@ pub fn check(pair: &Pair<'_>) -> usize {
     for path in pair.captures() {
         let frames = frames(path);
         for bytes in &frames {
-            let frame = Frame::parse(LinkType::Raw, bytes).unwrap();
+            let frame = Frame::parse(LinkType::Cooked, bytes).unwrap();
             let packet = frame.packet().unwrap();
             assert_eq!(frame.icrc(), Some(packet.icrc), "{packet:?}");
         }

@@ -35,6 +35,23 @@ fn a_host_as_text() {
     assert!(!stdout.contains('\u{1b}'));
 }
 
+/// Below a root that is not the system's own a pool's file may be anything, also without an end.
+#[test]
+fn figures_of_huge_pages_without_an_end_are_not_read() {
+    let fixture = healthy(false);
+    for file in
+        ["sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "sys/devices/system/node/online"]
+    {
+        let path = fixture.root().join(file);
+        let _ = std::fs::remove_file(&path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    }
+    let (code, stdout, stderr) = once(&fixture, &["--lang", "en"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(!stdout.contains("2 MiB  all"), "{stdout}");
+}
+
 #[test]
 fn a_sick_host_names_what_explains_it_in_both_languages() {
     for (lang, worth) in [("en", "Worth a look"), ("zh", "值得注意")] {

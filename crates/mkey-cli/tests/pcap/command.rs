@@ -91,6 +91,10 @@ fn another_port_and_icrcs_that_are_not_looked_at() {
     let (code, stdout, _) = run(&mut mkey(&["pcap", path.to_str().unwrap(), "--port", "4792"]));
     assert_eq!(code, 0);
     assert!(stdout.contains("0 RoCE packets") && stdout.contains("4 others"), "{stdout}");
+    assert!(stdout.contains("no packet to UDP port 4792 is in the capture"), "{stdout}");
+    assert!(!stdout.contains("mirror port"), "{stdout}");
+    let (code, _, stderr) = run(&mut mkey(&["pcap", path.to_str().unwrap(), "--port", "0"]));
+    assert!(code == 2 && stderr.contains("--port"), "{stderr}");
     // The last byte is of the last packet's ICRC.
     *bytes.last_mut().unwrap() ^= 1;
     let path = written(&folder, &bytes);
@@ -98,6 +102,52 @@ fn another_port_and_icrcs_that_are_not_looked_at() {
     assert!(stdout.contains("ICRC: 3 right, 1 wrong, 0 not checkable"), "{stdout}");
     let (_, stdout, _) = run(&mut mkey(&["pcap", path.to_str().unwrap(), "--no-icrc"]));
     assert!(stdout.contains("ICRC: 0 right, 0 wrong, 4 not checkable"), "{stdout}");
+}
+
+#[test]
+fn the_capture_is_never_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(&folder, &file());
+    let name = path.to_str().unwrap();
+    let link = folder.path().join("link.pcap");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for output in [name, link.to_str().unwrap()] {
+        for input in [name, "-"] {
+            let mut command = mkey(&["pcap", "--json", output, input]);
+            if input == "-" {
+                command.stdin(std::fs::File::open(&path).unwrap());
+            }
+            let (code, stdout, stderr) = run(&mut command);
+            assert_eq!((code, stdout.as_str()), (2, ""), "{output} {input}");
+            assert!(stderr.contains("this is what is read"), "{stderr}");
+            assert_eq!(std::fs::read(&path).unwrap(), file());
+        }
+    }
+}
+
+/// A pipe that nobody ever writes to stands for a capture that takes long to read.
+#[test]
+fn an_output_that_can_not_be_written_is_refused_before_the_capture_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().to_str().unwrap();
+    let mut command = mkey(&["pcap", "--json", output, "-"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _silent = child.stdin.take();
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(stderr.contains(output) && stderr.contains("directory"), "{stderr}");
+}
+
+#[test]
+fn a_report_goes_to_devices_and_pipes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(&folder, &file());
+    let name = path.to_str().unwrap();
+    let (code, stdout, _) = run(&mut mkey(&["pcap", name, "--json", "/dev/stdout"]));
+    assert!(code == 0 && stdout.contains("\"schema\": 1"), "{stdout}");
+    let (code, _, stderr) = run(&mut mkey(&["pcap", name, "--json", "/dev/full"]));
+    assert!(code == 1 && stderr.contains("/dev/full"), "{stderr}");
 }
 
 #[test]

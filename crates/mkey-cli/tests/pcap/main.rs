@@ -9,6 +9,7 @@ mod preloaded;
 mod command;
 mod compared;
 mod damage;
+mod ends;
 mod formats;
 mod software;
 mod trace;

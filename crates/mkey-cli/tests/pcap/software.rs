@@ -34,11 +34,17 @@ fn turn() -> File {
 
 /// Runs a program of two sides; the captures of both.
 fn captured(folder: &Path, program: &[&str], faults: &str) -> [PathBuf; 2] {
-    let _turn = turn();
     let paths = ["a", "b"].map(|side| folder.join(format!("{side}.pcap")));
+    captured_to([&paths[0], &paths[1]], program, faults, "udp");
+    paths
+}
+
+/// Runs a program of two sides, each of which captures to a file.
+fn captured_to(paths: [&Path; 2], program: &[&str], faults: &str, link: &str) {
+    let _turn = turn();
     let start = |side: usize, more: &[&str]| -> Child {
         let path = paths[side].to_str().unwrap();
-        let mut words = vec!["--link", "udp", "--address", ADDRESSES[side], "--capture", path];
+        let mut words = vec!["--link", link, "--address", ADDRESSES[side], "--capture", path];
         if !faults.is_empty() {
             words.extend(["--faults", faults]);
         }
@@ -59,7 +65,6 @@ fn captured(folder: &Path, program: &[&str], faults: &str) -> [PathBuf; 2] {
         process::said(client),
         process::said(server)
     );
-    paths
 }
 
 fn ready(test: &str) -> bool {
@@ -114,6 +119,35 @@ fn a_clean_link_is_found_clean_and_paired() {
 }
 
 #[test]
+fn both_sides_may_capture_to_one_file() {
+    let test = "both_sides_may_capture_to_one_file";
+    if !ready(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("both.pcap");
+    for link in ["shm", "udp"] {
+        let program = ["ibv_rc_pingpong", "-g", "0", "-n", "1000", "-m", "1024"];
+        captured_to([&path, &path], &program, "", link);
+        let report = report(&path);
+        let count = |path: &str| report.pointer(path).and_then(Value::as_u64).unwrap();
+        let (once, again) = (count("/frames/roce"), count("/frames/roce_at_other_end"));
+        // The last acknowledgement may find nobody any more.
+        assert!(again <= once && once - again <= 2 && again >= 4000, "{link}: {once}, {again}");
+        assert_eq!(count("/frames/all"), once + again, "{link}");
+        assert_eq!(sum(&report, "/requests/gaps"), 0, "{link}: {report}");
+        assert_eq!(sum(&report, "/requests/duplicates"), 0, "{link}: {report}");
+        // A side that gets no processor for long enough is sent to again.
+        assert!(sum(&report, "/requests/retransmissions") < 20, "{link}: {report}");
+        let pairs = report["pairs"].as_array().unwrap();
+        assert_eq!(pairs.len(), 1, "{link}: {report}");
+        // Answers are captured after what they answer.
+        let unanswered = pairs[0]["directions"].as_array().unwrap().iter();
+        assert!(unanswered.clone().all(|one| one["unanswered"] == 0), "{link}: {report}");
+    }
+}
+
+#[test]
 fn what_a_link_does_to_packets_is_found() {
     let test = "what_a_link_does_to_packets_is_found";
     if !ready(test) {
@@ -147,7 +181,7 @@ fn damaged_packets_have_a_wrong_icrc_and_are_followed_no_further() {
     for path in captured(folder.path(), &program, "corrupt=3%,seed=9") {
         let (mut right, mut wrong) = (0, 0);
         for bytes in frames::frames(&path) {
-            let frame = Frame::parse(LinkType::Raw, &bytes).unwrap();
+            let frame = Frame::parse(LinkType::Cooked, &bytes).unwrap();
             // What is damaged in its lengths is no packet any more.
             let Ok(packet) = frame.packet() else { continue };
             if frame.icrc() == Some(packet.icrc) {

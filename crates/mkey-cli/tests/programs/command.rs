@@ -72,6 +72,32 @@ fn a_program_that_opens_no_device_meets_nothing() {
 }
 
 #[test]
+fn a_capture_takes_the_place_of_nothing_but_a_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keep.txt");
+    std::fs::write(&path, "what somebody keeps").unwrap();
+    let arguments = ["--capture", path.to_str().unwrap(), "--", "true"];
+    let (code, _, stderr) = ended(&mut mkey_run(&arguments));
+    assert!(code == 1 && stderr.contains("this file is no capture"), "{code}: {stderr}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "what somebody keeps");
+    // One that is there, of whatever tool, is begun anew.
+    std::fs::write(&path, [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 9, 9]).unwrap();
+    succeeds(&mut mkey_run(&arguments));
+    assert_eq!(std::fs::read(&path).unwrap().len(), 24);
+}
+
+#[test]
+fn a_folder_is_no_place_for_refusals_or_packets() {
+    let folder = tempfile::tempdir().unwrap();
+    for option in ["--refusals", "--capture"] {
+        let arguments = [option, folder.path().to_str().unwrap(), "--", "echo", "begun"];
+        let (code, stdout, stderr) = ended(&mut mkey_run(&arguments));
+        assert_eq!((code, &*stdout), (1, ""), "{option}: {stderr}");
+        assert!(stderr.contains("Is a directory"), "{option}: {stderr}");
+    }
+}
+
+#[test]
 fn a_library_that_is_not_there_is_said() {
     let (code, _, stderr) = ended(mkey_run(&["true"]).env("MKEY_PRELOAD", "/no/such/file.so"));
     assert_eq!(code, 1);

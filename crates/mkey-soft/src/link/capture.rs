@@ -64,15 +64,26 @@ impl Path for Tapped {
     }
 
     fn send(&self, packet: &Outbound, fill: &mut Fill<'_>) -> Result<(), Unsent> {
-        let mut payload = Vec::new();
+        let mut shown = false;
+        let show = |payload: &[u8]| {
+            let packet = Outbound { envelope: self.path.envelope(&packet.envelope), ..*packet };
+            if let Some(frame) = frame(&packet, self.from, self.to, Bytes::of(payload)) {
+                self.capture.packet(Direction::Sent, &frame);
+            }
+        };
+        // Before anybody can see the packet: where the receiver captures, too, nothing that answers it
+        // is captured before it.
         self.path.send(packet, &mut |mut room| {
             let filled = fill(room.again());
-            payload = room.bytes().to_vec();
+            if filled {
+                shown = true;
+                show(&room.bytes().to_vec());
+            }
             filled
         })?;
-        let packet = Outbound { envelope: self.path.envelope(&packet.envelope), ..*packet };
-        if let Some(frame) = frame(&packet, self.from, self.to, Bytes::of(&payload)) {
-            self.capture.packet(Direction::Sent, &frame);
+        // Lost on the way, so that nobody had to fill it.
+        if !shown {
+            show(&[]);
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ fn write(
     let (covered, checksum) = buffer.split_last_chunk_mut::<{ icrc::LEN }>()?;
     let at = packet.repr.emit(packet.length, covered).ok()?;
     let payload = covered.get_mut(at..)?.get_mut(..packet.length)?;
-    if !payload.is_empty() && !fill(Room::of(payload)) {
+    if !fill(Room::of(payload)) {
         return None;
     }
     let (bth, rest) = covered.split_first_chunk::<{ bth::LEN }>()?;

@@ -135,7 +135,8 @@ pub(crate) struct Borrow {
     pub(crate) length: u64,
 }
 
-/// Fills the room of a payload; false if that is not possible.
+/// Fills the room of a payload, which may be empty; false if that is not possible. It is called when there
+/// is room for the packet, and before anybody can see it.
 pub(crate) type Fill<'f> = dyn FnMut(Room<'_>) -> bool + 'f;
 
 /// A packet was not sent.

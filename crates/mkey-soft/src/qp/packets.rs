@@ -381,7 +381,9 @@ impl Qp {
             outbound.length = reply.bytes.map_or(0, |bytes| bytes.reth.length as usize);
             let mut missed = None;
             let sent = back.path.send(&outbound, &mut |room| {
-                missed = self.read_out(executor, &reply, room).err();
+                if room.len() > 0 {
+                    missed = self.read_out(executor, &reply, room).err();
+                }
                 missed.is_none()
             });
             match (sent, missed) {

@@ -10,6 +10,7 @@ pub mod told;
 
 use super::vendor::Vendor;
 use crate::bench::export;
+use crate::bench::outputs::check_apart;
 use crate::cli::print;
 use crate::exit::End;
 use crate::files::Files;
@@ -85,6 +86,7 @@ struct Report<'a> {
 /// # Errors
 /// [`End`]: how the run ended before it was done; [`End::Failed`] also where something contradicts.
 pub fn run(args: &CheckArgs) -> Result<(), End> {
+    check_apart([("--json", args.json.as_deref())], &args.switch)?;
     let text = read(&args.switch)?;
     let name = args.switch.display();
     let vendor = args.vendor.or_else(|| told::vendor_of(&text)).ok_or_else(|| {

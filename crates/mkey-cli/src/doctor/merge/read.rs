@@ -1,5 +1,6 @@
 //! Reports read from a folder: of whatever version and length, and whoever put them there.
 
+use crate::bench::outputs::same;
 use crate::doctor::finding::Status;
 use crate::doctor::report::{KIND, Mend, SCHEMA, printable};
 use crate::doctor::texts::Words;
@@ -99,6 +100,13 @@ pub fn folder(folder: &Path, words: &Words, lang: Lang) -> Result<(Vec<Host>, Ve
         }
     };
     Ok((reports.into_iter().map(host).collect(), skipped))
+}
+
+/// Whether a path is one of the reports in a folder, by whatever name.
+pub fn is_one_of(folder: &Path, path: &Path, words: &Words, lang: Lang) -> bool {
+    let names = Files::below(Some(folder)).ok().and_then(|files| files.names(".").ok());
+    let mut names = names.unwrap_or_default().into_iter().filter(|name| name.ends_with(".json"));
+    names.any(|name| same(&folder.join(&name), path) && one(folder, &name, words, lang).is_ok())
 }
 
 /// Reads one report; why not, in words.

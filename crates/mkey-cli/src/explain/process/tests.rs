@@ -128,3 +128,21 @@ proptest! {
         let _ = gaps(&(start..end), &smaps.areas);
     }
 }
+
+#[test]
+fn why_a_process_may_not_be_looked_at_is_told_as_it_is() {
+    let status = |uid: u32, capabilities: u64| {
+        format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{capabilities:016x}\n")
+    };
+    let ptrace = 1 << 19;
+    for (ours, other, part) in [
+        (status(1000, 0), status(0, 0), "as the user of that process, or as root"),
+        (status(0, 0), status(0, !0), "CAP_SYS_PTRACE is not in effect here"),
+        (status(1000, 0), status(1000, 0), "not dumpable"),
+        (status(0, ptrace), status(0, !0), "another user namespace, or a security module"),
+    ] {
+        let said = denied(&ours, &other);
+        assert!(said.contains(part), "{said}");
+        assert!(!(said.contains("as root") && ours.starts_with("Uid:\t0")), "{said}");
+    }
+}

@@ -4,8 +4,8 @@
 use super::Page;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,18 +27,21 @@ const LEFT: usize = 64 << 10;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Answers whoever connects, for ever.
+/// Answers whoever connects, for ever. Where all seats are taken, who has sat longest without having
+/// asked, or with its answer, makes room: so nobody who only connects keeps out one who asks.
 pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
-    let (answered, refused) = (Arc::default(), Arc::default());
+    let (seats, threads, refused) = (Arc::<Seats>::default(), Arc::default(), Arc::default());
     loop {
         let Ok((stream, _)) = listener.accept() else {
             thread::sleep(REST);
             continue;
         };
-        let page = Arc::clone(page);
+        let (page, stream) = (Arc::clone(page), Arc::new(stream));
         // Who asked may be gone, or too slow: nobody is left to tell.
-        if let Some(place) = Place::take(&answered, CONNECTIONS) {
-            start(place, move || answer(&stream, &page));
+        if let Some(place) = Place::take(&threads, CONNECTIONS + REFUSED)
+            && let Some(seat) = Seats::take(&seats, &stream)
+        {
+            start(place, move || answer(&stream, &seat, &page));
         } else if let Some(place) = Place::take(&refused, REFUSED) {
             let until = Instant::now() + PATIENCE;
             start(place, move || put(&stream, until, 503, PLAIN, "busy\n"));
@@ -55,7 +58,7 @@ fn start(place: Place, work: impl FnOnce() -> io::Result<()> + Send + 'static) {
     });
 }
 
-/// One of the places for connections, given back when dropped.
+/// One of the places for threads, given back when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -72,7 +75,57 @@ impl Drop for Place {
     }
 }
 
-fn answer(stream: &TcpStream, page: &Page) -> io::Result<()> {
+/// The connections that are answered, in the order they came.
+#[derive(Debug, Default)]
+struct Seats(Mutex<Vec<Seated>>);
+
+#[derive(Debug)]
+struct Seated {
+    stream: Arc<TcpStream>,
+    /// It has asked, and its answer is not out yet.
+    busy: bool,
+}
+
+impl Seats {
+    /// A seat, if there is one, or one can be cleared.
+    fn take(seats: &Arc<Self>, stream: &Arc<TcpStream>) -> Option<Seat> {
+        let mut all = seats.lock();
+        if all.len() >= CONNECTIONS {
+            let idle = all.iter().position(|seated| !seated.busy)?;
+            // Its thread, which waits for it, ends by that.
+            let _ = all.remove(idle).stream.shutdown(Shutdown::Both);
+        }
+        all.push(Seated { stream: Arc::clone(stream), busy: false });
+        Some(Seat { seats: Arc::clone(seats), stream: Arc::clone(stream) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Seated>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The seat of a connection, given back when dropped.
+struct Seat {
+    seats: Arc<Seats>,
+    stream: Arc<TcpStream>,
+}
+
+impl Seat {
+    /// Notes whether the connection is at work; false if it had to make room.
+    fn set_busy(&self, busy: bool) -> bool {
+        let mut all = self.seats.lock();
+        let own = all.iter_mut().find(|seated| Arc::ptr_eq(&seated.stream, &self.stream));
+        own.map(|seated| seated.busy = busy).is_some()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.lock().retain(|seated| !Arc::ptr_eq(&seated.stream, &self.stream));
+    }
+}
+
+fn answer(stream: &TcpStream, seat: &Seat, page: &Page) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     let asked = match ask(stream, until) {
         Ok(asked) => asked,
@@ -81,12 +134,19 @@ fn answer(stream: &TcpStream, page: &Page) -> io::Result<()> {
         }
         Err(error) => return Err(error),
     };
+    if !seat.set_busy(true) {
+        return Ok(());
+    }
     let until = Instant::now() + PATIENCE;
     match asked {
-        Asked::Page => put(stream, until, 200, OPEN_METRICS, &page.text()),
-        Asked::Nothing => Ok(()),
-        Asked::Other(status) => put(stream, until, status, PLAIN, &format!("{}\n", words(status))),
+        Asked::Page => write(stream, until, 200, OPEN_METRICS, &page.text())?,
+        Asked::Nothing => return Ok(()),
+        Asked::Other(status) => {
+            write(stream, until, status, PLAIN, &format!("{}\n", words(status)))?;
+        }
     }
+    seat.set_busy(false);
+    close(stream, until)
 }
 
 /// What somebody asks for.
@@ -156,6 +216,17 @@ fn words(status: u16) -> &'static str {
 
 /// Writes an answer, and closes the connection so that the answer arrives.
 fn put(stream: &TcpStream, until: Instant, status: u16, kind: &str, body: &str) -> io::Result<()> {
+    write(stream, until, status, kind, body)?;
+    close(stream, until)
+}
+
+fn write(
+    stream: &TcpStream,
+    until: Instant,
+    status: u16,
+    kind: &str,
+    body: &str,
+) -> io::Result<()> {
     let allow = if status == 405 { "Allow: GET\r\n" } else { "" };
     let head = format!(
         "HTTP/1.1 {status} {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}\
@@ -175,6 +246,11 @@ fn put(stream: &TcpStream, until: Instant, status: u16, kind: &str, body: &str) 
         };
         rest.drain(..written);
     }
+    Ok(())
+}
+
+/// Closes a connection so that what was written arrives.
+fn close(stream: &TcpStream, until: Instant) -> io::Result<()> {
     // What was sent and not read would have the kernel throw the answer away (RST), so a little of
     // it is read.
     stream.shutdown(Shutdown::Write)?;

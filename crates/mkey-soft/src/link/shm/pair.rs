@@ -246,7 +246,7 @@ impl Pair {
             }
         };
         let Some(payload) = record::write(packet, sender, room) else { return Ok(()) };
-        if payload.len() > 0 && !fill(payload) {
+        if !fill(payload) {
             return Err(Unsent::Unfilled);
         }
         let woken = writing.commit();
