@@ -34,8 +34,9 @@ const ROUNDS: usize = 64;
 /// The thread is awake and looks at all deadlines before it sleeps.
 const AWAKE: u64 = 0;
 const NEVER: u64 = u64::MAX;
-/// The token of the descriptors that only wake.
+/// The token of the descriptors that only wake, and of those of which nothing is to be read.
 const WAKE: u64 = 0;
+const BELL: u64 = u64::MAX;
 
 /// Something with a descriptor that the thread waits on.
 pub(crate) trait Source: Send + Sync {
@@ -170,6 +171,22 @@ impl Driver {
         Ok(Token(token))
     }
 
+    /// Is woken by each count that is added to an event descriptor, until [`Driver::wake_no_more_by`].
+    pub(crate) fn wake_by(&self, bell: &OwnedFd) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            bell,
+            EventData::new_u64(BELL),
+            EventFlags::IN | EventFlags::ET,
+        )?)
+    }
+
+    pub(crate) fn wake_no_more_by(&self, bell: &OwnedFd) {
+        if self.born == generation() {
+            let _ = epoll::delete(&self.epoll, bell);
+        }
+    }
+
     /// Whether a descriptor wakes the thread.
     pub(crate) fn listen(&self, fd: impl AsFd, Token(token): Token, wakes: bool) {
         if self.born != generation() {
@@ -252,6 +269,7 @@ impl Driver {
         // Else it would wait until a program that looks at nothing but its memory has had its turn.
         let _ = mkey_os::quiet_thread::wake_promptly();
         let mut ready = Vec::with_capacity(64);
+        let mut alarm = NEVER;
         loop {
             self.work();
             let mut tick = self.attention.tick();
@@ -266,7 +284,7 @@ impl Driver {
                 continue;
             }
             let left = self.time_left(tick.then_some(TICK));
-            self.wait(left, &mut ready);
+            self.wait(left, &mut alarm, &mut ready);
             self.wakes.store(AWAKE, Ordering::Relaxed);
             if !tick {
                 self.take_bells_down(false);
@@ -340,9 +358,22 @@ impl Driver {
         due.into_iter().for_each(|source| source.attend());
     }
 
-    fn wait(&self, left: Option<Duration>, ready: &mut Vec<epoll::Event>) {
-        // Timeouts of epoll itself are whole milliseconds.
-        let left = left.unwrap_or(Duration::ZERO);
+    /// `alarm`: when the alarm that was set last goes off.
+    fn wait(&self, left: Option<Duration>, alarm: &mut u64, ready: &mut Vec<epoll::Event>) {
+        if let Some(left) = left {
+            let at = self.after(left);
+            // One that goes off before wakes for nothing, which is cheaper than to set it each time.
+            if !(self.after(Duration::ZERO)..=at).contains(alarm) {
+                *alarm = at;
+                self.set_alarm(left);
+            }
+        }
+        ready.clear();
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), None);
+    }
+
+    /// Timeouts of epoll itself are whole milliseconds.
+    fn set_alarm(&self, left: Duration) {
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         let alarm = Itimerspec {
             it_interval: none,
@@ -351,15 +382,16 @@ impl Driver {
                 tv_nsec: left.subsec_nanos().into(),
             },
         };
-        // Neither fails, but for a signal, and none is delivered here.
+        // Fails by wrong arguments only.
         let _ = timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &alarm);
-        ready.clear();
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), None);
     }
 
     fn attend(&self, ready: &mut Vec<epoll::Event>) {
         for event in ready.drain(..) {
             let token = event.data.u64();
+            if token == BELL {
+                continue;
+            }
             if token == WAKE {
                 for fd in [&self.wake, &self.alarm] {
                     let _ = rustix::io::read(fd, &mut [0; 8]);

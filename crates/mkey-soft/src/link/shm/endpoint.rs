@@ -1,7 +1,7 @@
 //! A port's shared memory: its numbers, and the pairs that it belongs to.
 
 use super::folder::{BLOCK_BITS, Block, Folder, SOCKET};
-use super::greeting::{self, Met, Visitor, process_of};
+use super::greeting::{self, Doorbells, Met, Visitor, process_of};
 use super::pair::Pair;
 use super::segment::Segment;
 use crate::core::generation;
@@ -189,13 +189,14 @@ impl Endpoint {
         };
         let socket = there.connect(block)?;
         let (segment, memory) = Segment::create().ok_or(io::ErrorKind::OutOfMemory)?;
+        let doorbells = Doorbells::new()?;
         let own = {
             let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
             blocks.all.first().map_or(0, Block::number)
         };
-        greeting::send(&socket, self.gid, own, &memory)?;
+        greeting::send(&socket, self.gid, own, &memory, &doorbells)?;
         let process = process_of(&socket);
-        let pair = Pair::new(segment, socket, process, self.gid, gid);
+        let pair = Pair::new(segment, socket, doorbells, process, self.gid, gid);
         self.add(&pair, gid, block);
         Ok(pair)
     }
@@ -341,10 +342,10 @@ impl Source for Guest {
         if let Some((driver, token)) = self.waits {
             driver.forget(&socket, token);
         }
-        if let Met::Visitor(Visitor { process, gid, block, memory }) = met
+        if let Met::Visitor(Visitor { process, gid, block, memory, doorbells }) = met
             && let Some(segment) = Segment::open(memory)
         {
-            let pair = Pair::new(segment, socket, process, host.gid, gid);
+            let pair = Pair::new(segment, socket, doorbells, process, host.gid, gid);
             host.add(&pair, gid, block);
         }
         drop(place);

@@ -1,7 +1,9 @@
-//! How a pair begins: who connects says who it is and hands over the memory.
+//! How a pair begins: who connects says who it is and hands over the memory and the doorbells.
 #![allow(unsafe_code)]
 
 use mkey_core::device::Gid;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -13,18 +15,41 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What is said first.
-const MAGIC: [u8; 8] = *b"mkey-l3\n";
+const MAGIC: [u8; 8] = *b"mkey-l4\n";
 /// After that the port's address, and the block of numbers of the process that connects.
 const LEN: usize = 8 + 16 + 4;
+/// And with it the memory, the doorbell of who connects, and that of the other.
+const FILES: usize = 3;
+
+/// Descriptors that wake threads: ours waits on `own`, and that of the peer on `peer`.
+#[derive(Debug)]
+pub(super) struct Doorbells {
+    pub(super) own: OwnedFd,
+    pub(super) peer: OwnedFd,
+}
+
+impl Doorbells {
+    pub(super) fn new() -> io::Result<Self> {
+        // Nobody ever takes the counts out: a thread waits for the edge of each.
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        Ok(Self { own: bell()?, peer: bell()? })
+    }
+}
 
 /// Says who this process is.
-pub(super) fn send(socket: &OwnedFd, gid: Gid, block: u32, memory: &OwnedFd) -> io::Result<()> {
+pub(super) fn send(
+    socket: &OwnedFd,
+    gid: Gid,
+    block: u32,
+    memory: &OwnedFd,
+    doorbells: &Doorbells,
+) -> io::Result<()> {
     let mut hello = MAGIC.to_vec();
     hello.extend(gid.0);
     hello.extend(block.to_le_bytes());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [memory.as_fd()];
+    let files = [memory.as_fd(), doorbells.own.as_fd(), doorbells.peer.as_fd()];
     control.push(SendAncillaryMessage::ScmRights(&files));
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     rustix::net::sendmsg(socket, &[IoSlice::new(&hello)], &mut control, flags)?;
@@ -37,6 +62,7 @@ pub(super) struct Visitor {
     pub(super) gid: Gid,
     pub(super) block: u32,
     pub(super) memory: OwnedFd,
+    pub(super) doorbells: Doorbells,
 }
 
 /// What came of listening to who has connected.
@@ -63,22 +89,28 @@ fn listen(socket: &OwnedFd) -> Option<Visitor> {
         return None;
     }
     let mut hello = [0; LEN];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut into = [IoSliceMut::new(&mut hello)];
     let said = rustix::net::recvmsg(socket, &mut into, &mut control, flags).ok()?;
-    let memory = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+    let mut files = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
         _ => None,
     })?;
+    let (memory, peer, own) = (files.next()?, files.next()?, files.next()?);
+    // Whoever rings is not to wait, whatever it is that was handed over.
+    if !rustix::fs::fcntl_getfl(&peer).ok()?.contains(OFlags::NONBLOCK) {
+        return None;
+    }
     let (magic, rest) = hello.split_first_chunk::<8>()?;
     let (gid, block) = rest.split_first_chunk::<16>()?;
     if said.bytes != LEN || *magic != MAGIC {
         return None;
     }
     let block = u32::from_le_bytes(block.try_into().ok()?);
-    Some(Visitor { process: process_of(socket), gid: Gid(*gid), block, memory })
+    let doorbells = Doorbells { own, peer };
+    Some(Visitor { process: process_of(socket), gid: Gid(*gid), block, memory, doorbells })
 }
 
 /// The process at the other end, if it can be waited for.
@@ -124,7 +156,7 @@ mod tests {
     fn say(socket: &OwnedFd, hello: &[u8], files: usize) {
         let memory = memory();
         let files = vec![memory.as_fd(); files];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES + 1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
@@ -138,21 +170,35 @@ mod tests {
         let (own, peer) = connected();
         assert!(matches!(meet(&own), Met::Silent));
         let memory = memory();
-        send(&peer, Gid([7; 16]), 0x0102_0304, &memory).unwrap();
+        let doorbells = Doorbells::new().unwrap();
+        send(&peer, Gid([7; 16]), 0x0102_0304, &memory, &doorbells).unwrap();
         let Met::Visitor(visitor) = meet(&own) else { panic!("it is one") };
         assert_eq!((visitor.gid, visitor.block), (Gid([7; 16]), 0x0102_0304));
         let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
         assert_eq!(inode(&visitor.memory), inode(&memory), "the memory that it has handed over");
+        for (bell, other) in
+            [(&visitor.doorbells.own, &doorbells.peer), (&doorbells.own, &visitor.doorbells.peer)]
+        {
+            rustix::io::write(bell, &1u64.to_ne_bytes()).unwrap();
+            assert_eq!(
+                rustix::io::read(other, &mut [0; 8]),
+                Ok(8),
+                "one rings what the other hears"
+            );
+        }
         assert!(matches!(meet(&own), Met::Silent), "there is nothing more");
     }
 
     #[test]
     fn who_says_anything_else_or_hangs_up_is_nobody() {
         let right = [&MAGIC[..], &[7; 16], &[0; 4]].concat();
-        let mut hellos = vec![(right.clone(), 0), (b"mkey-l0\n".repeat(4)[..LEN].to_vec(), 1)];
+        let mut hellos: Vec<_> = (0..FILES).map(|files| (right.clone(), files)).collect();
+        // No doorbell that waits.
+        hellos.push((right.clone(), FILES));
+        hellos.push((b"mkey-l0\n".repeat(4)[..LEN].to_vec(), FILES));
         for length in 1..LEN {
-            hellos.push((right[..length].to_vec(), 1));
-            hellos.push((vec![0xff; length], 2));
+            hellos.push((right[..length].to_vec(), FILES));
+            hellos.push((vec![0xff; length], FILES + 1));
         }
         for (hello, files) in hellos {
             let (own, peer) = connected();

@@ -1,7 +1,7 @@
 //! Two ports that share memory: this side of it.
 #![allow(unsafe_code)]
 
-use super::greeting::pid_of;
+use super::greeting::{Doorbells, pid_of};
 use super::is_ready;
 use super::lease::{Borrowing, Lending};
 use super::record::{self, Packet};
@@ -16,8 +16,6 @@ use crate::sync::{lock, try_lock};
 use mkey_core::device::Gid;
 use mkey_os::file_mapping::FileMapping;
 use rustix::event::PollFlags;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -26,9 +24,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 /// writer has their room back, so that it goes on meanwhile.
 const BATCH: usize = 128;
 const SHARE: u64 = 128 << 10;
-
-/// What a doorbell says.
-const RING: &[u8] = b"!";
 
 /// This side of a pair of ports.
 #[derive(Debug)]
@@ -42,8 +37,9 @@ pub(super) struct Pair {
     unread: Unread,
     reading: Mutex<Reading>,
     arrivals: Arrivals,
-    /// Wakes the peer's thread and ours, and tells that the peer has ended.
+    /// Tells that the peer has ended.
     socket: OwnedFd,
+    doorbells: Doorbells,
     /// The peer's process, where that can be told: it may leave the socket to a child.
     process: Option<Arc<OwnedFd>>,
     own: Gid,
@@ -75,6 +71,7 @@ impl Pair {
     pub(super) fn new(
         segment: Segment,
         socket: OwnedFd,
+        doorbells: Doorbells,
         process: Option<OwnedFd>,
         own: Gid,
         peer: Gid,
@@ -98,6 +95,7 @@ impl Pair {
             arrivals: reading.arrivals(),
             reading: Mutex::new(reading),
             socket,
+            doorbells,
             process,
             own,
             peer,
@@ -114,6 +112,8 @@ impl Pair {
         let source = || -> Weak<dyn Source> { self.me.clone() };
         let watch = |fd: &OwnedFd| driver.watch(fd, source()).ok();
         let (socket, process) = (watch(&self.socket), self.process.as_deref().and_then(watch));
+        // Without it, packets are late that come while the program does not poll.
+        let _ = driver.wake_by(&self.doorbells.own);
         // Once only: a pair is watched by who makes it.
         let _ = self.waits.set(Waits { driver, socket, process });
     }
@@ -145,9 +145,8 @@ impl Pair {
     }
 
     fn ring(&self) {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // If it is full, the peer has rings enough to wake up by. If it is gone, that shows.
-        let _ = rustix::net::send(&self.socket, RING, flags);
+        // It waits for nothing, and if the peer is gone, that shows elsewhere.
+        let _ = rustix::io::write(&self.doorbells.peer, &1u64.to_ne_bytes());
     }
 
     /// Wakes the peer's thread if the peer leaves lying what it was sent. Called whenever this side
@@ -347,18 +346,8 @@ impl Path for Pair {
 
 impl Source for Pair {
     fn attend(&self) {
-        let mut rings = [0; 64];
-        loop {
-            match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
-                Ok((_, 1..)) => {}
-                Err(Errno::AGAIN) => break,
-                // It has hung up.
-                _ => return self.gone(),
-            }
-        }
-        if self.has_ended() {
-            self.gone();
-        }
+        // Nothing is said after the greeting.
+        self.gone();
     }
 }
 
@@ -372,6 +361,7 @@ impl Pair {
         if let (Some(fd), Some(token)) = (&self.process, process) {
             driver.forget(&**fd, token);
         }
+        driver.wake_no_more_by(&self.doorbells.own);
     }
 }
 
@@ -405,9 +395,11 @@ mod tests {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .unwrap();
         let (memory, file) = Segment::create().unwrap();
-        let ours = Pair::new(memory, socket, None, Gid([1; 16]), Gid([2; 16]));
+        let doorbells = Doorbells::new().unwrap();
+        let ours = Pair::new(memory, socket, doorbells, None, Gid([1; 16]), Gid([2; 16]));
         let memory = Segment::open(file).unwrap();
-        let theirs = Pair::new(memory, peer, None, Gid([2; 16]), Gid([1; 16]));
+        let doorbells = Doorbells::new().unwrap();
+        let theirs = Pair::new(memory, peer, doorbells, None, Gid([2; 16]), Gid([1; 16]));
         ours.send(&packet(), &mut |_| true).unwrap();
         let first = ours.mark();
         assert!(ours.leaves_lying(first));
