@@ -56,6 +56,13 @@ impl Failed {
         }
     }
 
+    /// The figure of a round; none is begun any more after one has failed, as it may have left the other
+    /// process in the middle of its part.
+    pub fn round(&self, round: impl FnOnce() -> Result<f64>) -> f64 {
+        let begun = self.0.borrow().is_none();
+        begun.then(|| self.note(round())).flatten().unwrap_or(f64::NAN)
+    }
+
     /// The error, if there was one.
     pub fn check(self) -> Result<()> {
         self.0.into_inner().map_or(Ok(()), Err)
