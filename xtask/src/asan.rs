@@ -16,6 +16,7 @@ use crate::exit::{Exit, in_ci};
 use crate::fuzz::TRIPLE;
 use crate::part::{Report, Verdict};
 use crate::run;
+use crate::tools;
 use crate::workspace::Workspace;
 
 #[derive(clap::Args)]
@@ -66,7 +67,10 @@ fn report(workspace: &Workspace, filter: Option<&str>) -> Result<Report> {
     let seen = canary(workspace)?;
     report.check(seen, || "the sanitizer does not report a use after free".into());
     let mut command = workspace.cargo();
-    command.args(["test", "--no-fail-fast", "--target", TRIPLE]);
+    // Each test has a process of its own then, and a network: what others do there is not its business.
+    let isolated = tools::has_nextest(workspace)?;
+    command.args(if isolated { &["nextest", "run"][..] } else { &["test"] });
+    command.args(["--no-fail-fast", "--target", TRIPLE]);
     command.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
     command.arg("--lib").args(targets(workspace)?.iter().flat_map(|name| ["--test", name]));
     command.arg("--").args(filter);

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::part::{Part, Report, Step, Work};
 use crate::workspace::Workspace;
-use crate::{asan, audit, broken, coverage, dist, gates, packages, run, vm};
+use crate::{asan, audit, broken, coverage, dist, gates, packages, tools, vm};
 
 /// The test target of the part of this name.
 const COMPATIBILITY: &str = "compatibility";
@@ -186,7 +186,7 @@ fn unit(workspace: &Workspace) -> Result<Report> {
         println!("{error:#}");
     }
     let mut command = workspace.cargo();
-    if run::silent(workspace.cargo().args(["nextest", "--version"]))?.status.success() {
+    if tools::has_nextest(workspace)? {
         command.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
         let apart = apart(PARTS);
         if !apart.is_empty() {

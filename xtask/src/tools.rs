@@ -30,6 +30,12 @@ pub const MUTANTS: CargoTool =
 pub const ZIGBUILD: CargoTool =
     CargoTool { name: "cargo-zigbuild", version: "0.24.1", ask: &["--version"] };
 
+/// Whether cargo-nextest is there, which is not installed: `cargo test` runs the same tests.
+pub fn has_nextest(workspace: &Workspace) -> Result<bool> {
+    let asked = run::silent(workspace.cargo().args(["nextest", "--version"]))?;
+    Ok(asked.status.success())
+}
+
 impl CargoTool {
     /// The tool's program: the one on the path if it has this version, else the kept one, else
     /// one that is built now.

@@ -105,7 +105,7 @@ fn source_fault_stops_at_the_border_exactly() {
 /// So many bytes that they are copied by one instruction, where nobody looks at them.
 #[test]
 fn a_long_copy_stops_at_the_border_exactly() {
-    const LONG: usize = 3 * PAGE;
+    const LONG: usize = 6 * PAGE;
     let source = pattern(LONG);
     for good in (0..70).chain([2047, 2048, 2049, PAGE, PAGE + 1, 2 * PAGE - 1]) {
         for (side, protection) in

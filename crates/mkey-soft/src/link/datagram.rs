@@ -39,11 +39,22 @@ pub(crate) fn emit(
     let start = buffer.len();
     let total = packet.repr.buffer_len(packet.length);
     buffer.resize(start + total, 0);
-    let written = write(packet, around, fill, buffer.get_mut(start..).unwrap_or_default());
-    if written.is_none() {
+    let written = emit_into(packet, around, fill, buffer.get_mut(start..).unwrap_or_default());
+    if written.is_err() {
         buffer.truncate(start);
     }
-    written.ok_or(Unsent::Unfilled)
+    written
+}
+
+/// Makes room into a whole packet, filled and with its ICRC, whatever was there before. There is as much
+/// of it as the packet is long.
+pub(crate) fn emit_into(
+    packet: &Outbound,
+    around: &udp_ip::Repr,
+    fill: &mut Fill<'_>,
+    room: &mut [u8],
+) -> Result<(), Unsent> {
+    write(packet, around, fill, room).ok_or(Unsent::Unfilled)
 }
 
 /// Puts a packet between other headers: its ICRC is made to fit them, unless the packet is damaged.
@@ -69,7 +80,8 @@ fn write(
     let headers = around.headers(buffer.len()).ok()?;
     let (covered, checksum) = buffer.split_last_chunk_mut::<{ icrc::LEN }>()?;
     let at = packet.repr.emit(packet.length, covered).ok()?;
-    let payload = covered.get_mut(at..)?.get_mut(..packet.length)?;
+    let (payload, pad) = covered.get_mut(at..)?.split_at_mut_checked(packet.length)?;
+    pad.fill(0);
     if !fill(Room::of(payload)) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Packets that are sent at once: the kernel cuts them out of one piece.
 
 use super::socket::LONGEST;
-use crate::link::datagram::emit;
+use crate::link::datagram::emit_into;
 use crate::link::{Envelope, Fill, Outbound, Unsent};
 use mkey_wire::udp_ip;
 
@@ -13,7 +13,9 @@ const HEADERS: usize = 48;
 /// Packets of one length, but for a shorter one at the end, to one address.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
+    /// As many as are ever sent at once, once something is: the first `length` of them are packets.
     bytes: Vec<u8>,
+    length: usize,
     segment: usize,
     count: usize,
     /// The last one was shorter, so nothing follows it.
@@ -28,7 +30,7 @@ impl Batch {
             || !self.complete
                 && length <= self.segment
                 && self.count < MOST
-                && self.bytes.len() + length + HEADERS <= LONGEST
+                && self.length + length + HEADERS <= LONGEST
                 && self.envelope == *envelope
     }
 
@@ -45,9 +47,12 @@ impl Batch {
         around: &udp_ip::Repr,
         fill: &mut Fill<'_>,
     ) -> Result<(), Unsent> {
-        let before = self.bytes.len();
-        emit(packet, around, fill, &mut self.bytes)?;
-        let length = self.bytes.len() - before;
+        let length = packet.repr.buffer_len(packet.length);
+        // Written over each time, so they are made but once.
+        self.bytes.resize(LONGEST, 0);
+        let room = self.bytes.get_mut(self.length..).and_then(|room| room.get_mut(..length));
+        emit_into(packet, around, fill, room.ok_or(Unsent::Full)?)?;
+        self.length += length;
         if self.count == 0 {
             (self.segment, self.envelope) = (length, *envelope);
         }
@@ -59,9 +64,9 @@ impl Batch {
     /// Sends what is there: the bytes, and the length of each packet but the last.
     pub(super) fn ship(&mut self, send: impl FnOnce(&mut [u8], usize, &Envelope)) {
         if self.count > 0 {
-            send(&mut self.bytes, self.segment, &self.envelope);
-            self.bytes.clear();
-            (self.count, self.complete) = (0, false);
+            let packets = self.bytes.get_mut(..self.length).unwrap_or_default();
+            send(packets, self.segment, &self.envelope);
+            (self.length, self.count, self.complete) = (0, 0, false);
         }
     }
 }
