@@ -10,9 +10,9 @@ use mkey_wire::u24::Psn;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// An acknowledgement is asked for so many times while a window is under way: with fewer, who sends
-/// would wait for who receives, and the other way round.
-const ASKS: u32 = 4;
+/// An acknowledgement is asked for after so many packets at the latest, and after half a window: else who
+/// sends would wait for who receives, and the other way round.
+const ASK_EVERY: u32 = 32;
 
 /// What both sides have agreed on, or one side decided for good.
 #[derive(Clone, Copy, Debug)]
@@ -300,7 +300,7 @@ impl Requester {
 
     /// After so many packets at the latest an acknowledgement is asked for.
     fn ask_every(&self) -> u32 {
-        (self.transport.window / ASKS).max(1)
+        (self.transport.window / 2).clamp(1, ASK_EVERY)
     }
 
     /// Whether a message may not begin yet.

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Packets that are taken in before others have their turn, and before they are answered: their sender
 /// may wait for that.
-const BATCH: usize = WINDOW as usize / 4;
+const BATCH: usize = WINDOW as usize / 2;
 /// Packets of a queue pair that may be under way: few enough for the buffers of a socket that are
 /// given without privilege.
 const WINDOW: u32 = 64;
