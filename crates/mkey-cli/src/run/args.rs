@@ -1,8 +1,8 @@
 //! The arguments of `mkey run`.
 
 use crate::bench::args::Pin;
-use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
+use clap::builder::{BoolishValueParser, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use mkey_soft::{Faults, FaultsError, SoftOptions};
 use std::ffi::OsString;
@@ -12,7 +12,11 @@ use std::path::PathBuf;
 
 /// What to run, and on which devices.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "Within a program that `mkey run` has started, another `mkey run` takes from that one what it is not told
+itself.
+
+Examples:
   mkey run                        the devices that a program would find
   mkey run ibv_devinfo -v         what libibverbs says of them
   mkey run --refusals - ./server  each refused access in words, on standard error
@@ -20,28 +24,29 @@ use std::path::PathBuf;
   mkey run --only ./server        real devices hidden
   mkey run --address 10.0.0.2 ib_write_bw 10.0.0.1       to another host, by RoCEv2 over UDP
   mkey run --faults loss=1%,seed=7 ib_write_bw 127.0.0.1 one packet in a hundred is lost
-  mkey run --capture a.pcap ib_write_bw 127.0.0.1        its packets, for Wireshark")]
+  mkey run --capture a.pcap ib_write_bw 127.0.0.1        its packets, for Wireshark"
+)]
 pub struct RunArgs {
     /// How many devices there are: mkey0, mkey1, ..
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, hide_env = true, env = "MKEY_DEVICES", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub devices: u8,
 
     /// Their address
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    #[arg(long, hide_env = true, env = "MKEY_ADDRESS", value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     pub address: IpAddr,
 
     /// How programs in other processes are reached; within one process no packet is sent
-    #[arg(long, value_enum, default_value_t = Link::Auto)]
+    #[arg(long, hide_env = true, env = "MKEY_LINK", value_enum, default_value_t = Link::Auto)]
     pub link: Link,
 
     /// Bytes of payload of a packet at most [default: as the network of the address takes]. By shared
     /// memory they are 61440 whatever is said here
-    #[arg(long, value_name = "BYTES", value_parser = mtu())]
+    #[arg(long, hide_env = true, env = "MKEY_MTU", value_name = "BYTES", value_parser = mtu())]
     pub mtu: Option<u32>,
 
     /// What befalls packets that are sent, such as loss=1%,dup=0.1%,reorder=1%,corrupt=0.1%,delay=1ms,seed=7:
     /// each part may be left out, and the same seed gives the same faults
-    #[arg(long, value_name = "SPEC", value_parser = faults)]
+    #[arg(long, hide_env = true, env = "MKEY_FAULTS", value_name = "SPEC", value_parser = faults)]
     pub faults: Option<String>,
 
     /// Write the packets that are sent and received to a file in the format of libpcap; programs that the
@@ -53,7 +58,7 @@ pub struct RunArgs {
     ///
     /// By shared memory packets are larger than on any wire, of up to 61440 bytes of payload; with `--link udp`
     /// they are those that a wire would have.
-    #[arg(long, value_name = "FILE.pcap")]
+    #[arg(long, hide_env = true, env = "MKEY_CAPTURE", value_name = "FILE.pcap")]
     pub capture: Option<PathBuf>,
 
     /// Let a program write by itself into memory of another one of this user and host, instead of waking
@@ -63,24 +68,24 @@ pub struct RunArgs {
     /// and ending a queue pair or unmapping registered memory for half a second, after which its WRITE may
     /// still come; pages that were made read-only are written to; and where the kernel lets only a
     /// program's ancestors write to it (Yama), any of its user's may from then on
-    #[arg(long, conflicts_with_all = ["faults", "capture"])]
+    #[arg(long, hide_env = true, env = "MKEY_DIRECT", value_parser = BoolishValueParser::new(), conflicts_with_all = ["faults", "capture"])]
     pub direct: bool,
 
     /// Hide real devices
-    #[arg(long)]
+    #[arg(long, hide_env = true, env = "MKEY_ONLY", value_parser = BoolishValueParser::new())]
     pub only: bool,
 
     /// How pages are pinned
-    #[arg(long, value_enum, default_value_t = Pin::Kernel)]
+    #[arg(long, hide_env = true, env = "MKEY_PIN", value_enum, default_value_t = Pin::Kernel)]
     pub pin: Pin,
 
     /// What an access meets whose pages the program has unmapped under a live registration
-    #[arg(long, value_enum, default_value_t = Stale::Refuse)]
+    #[arg(long, hide_env = true, env = "MKEY_STALE", value_enum, default_value_t = Stale::Refuse)]
     pub stale: Stale,
 
     /// Tell in words of each refused access, of memory that was given back while it was registered, and
     /// of memory that stayed registered to the end; "-" is standard error. A file that is there is added to
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_env = true, env = "MKEY_REFUSALS", value_name = "FILE")]
     pub refusals: Option<OsString>,
 
     /// Fail if there was anything that --refusals tells of
@@ -109,6 +114,17 @@ impl RunArgs {
 fn mtu() -> impl clap::builder::TypedValueParser<Value = u32> {
     PossibleValuesParser::new(["256", "512", "1024", "2048", "4096"])
         .try_map(|size| size.parse::<u32>())
+}
+
+/// An address that a port can have.
+fn address(words: &str) -> Result<IpAddr, String> {
+    let address: IpAddr =
+        words.parse().map_err(|_| "an IP address is like 10.0.0.1 or fd00::1".to_owned())?;
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    match address.is_unspecified() || address.is_multicast() || broadcast {
+        true => Err("it names no single port: give one that this host has".to_owned()),
+        false => Ok(address),
+    }
 }
 
 /// The words for faults, which the programs read themselves.

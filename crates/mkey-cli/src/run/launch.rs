@@ -6,6 +6,7 @@ use super::program::About;
 use crate::exit::End;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, absolute};
 use std::process::{Command, Stdio};
@@ -29,12 +30,12 @@ pub fn command(
     command.env(LD_PRELOAD, preload(library, about, env::var_os(LD_PRELOAD))?);
     command.env("MKEY_DEVICES", args.devices.to_string());
     command.env("MKEY_ADDRESS", args.address.to_string());
-    command.env("MKEY_ONLY", if args.only { "1" } else { "0" });
-    command.env("MKEY_DIRECT", if args.direct { "1" } else { "0" });
     command.env("MKEY_LINK", args.link.to_string());
     // The program may go to another folder.
     let capture = args.capture.as_ref().map(|path| absolute(path).unwrap_or_else(|_| path.clone()));
-    let settings: [(&str, Option<OsString>); 3] = [
+    let settings: [(&str, Option<OsString>); 5] = [
+        ("MKEY_ONLY", args.only.then(|| "1".into())),
+        ("MKEY_DIRECT", args.direct.then(|| "1".into())),
         ("MKEY_MTU", args.mtu.map(|bytes| bytes.to_string().into())),
         ("MKEY_FAULTS", args.faults.as_ref().map(OsString::from)),
         ("MKEY_CAPTURE", capture.map(OsString::from)),
@@ -76,17 +77,20 @@ fn preload(library: &Path, about: &About, before: Option<OsString>) -> Result<Os
             library.display()
         )));
     }
-    let mut list = OsString::new();
-    if let Some(asan) = &about.asan {
-        list.push(asan);
-        list.push(":");
-    }
-    list.push(library);
-    if let Some(before) = before.filter(|before| !before.is_empty()) {
-        list.push(":");
-        list.push(before);
-    }
-    Ok(list)
+    let before = before.unwrap_or_default();
+    let names = before.as_bytes().split(|&byte| b": ".contains(&byte)).map(OsStr::from_bytes);
+    let (first, others): (Vec<_>, Vec<_>) =
+        names.filter(|name| !name.is_empty() && *name != library).partition(|name| is_asan(name));
+    let asan = about.asan.iter().map(OsString::as_os_str).filter(|name| !first.contains(name));
+    let list: Vec<_> =
+        first.iter().copied().chain(asan).chain([library.as_os_str()]).chain(others).collect();
+    Ok(list.join(OsStr::new(":")))
+}
+
+/// Whether a library is a sanitizer's runtime that asks to come first.
+fn is_asan(library: &OsStr) -> bool {
+    let name = Path::new(library).file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("libasan.") || name.starts_with("libclang_rt.asan")
 }
 
 /// Has the loader load the library into a program of ours: it ends a program when it can not.
@@ -146,7 +150,11 @@ mod tests {
             list(Some("libasan.so.8"), Some("libjemalloc.so")),
             "libasan.so.8:/lib/ours.so:libjemalloc.so"
         );
+        // One that was there already stays in front, and ours is there once.
+        let before = "/lib/ours.so:libjemalloc.so /usr/lib/libasan.so.8";
+        assert_eq!(list(None, Some(before)), "/usr/lib/libasan.so.8:/lib/ours.so:libjemalloc.so");
     }
+
     #[test]
     fn a_path_that_the_loader_would_not_take_is_refused() {
         for path in ["/a b/ours.so", "/a:b/ours.so", "/$LIB/ours.so"] {

@@ -15,6 +15,8 @@ use crate::bench::outputs::check_output;
 use crate::exit::End;
 use args::RunArgs;
 use mkey_soft::CaptureFile;
+use std::env;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Runs a program, or shows what it would find.
@@ -25,7 +27,12 @@ use std::path::Path;
 pub fn run(args: &RunArgs) -> Result<(), End> {
     let library = library::find()?;
     match args.program.split_first() {
+        None if args.check => Err(End::Usage("--check: of which program?".to_owned())),
         None => offer::show(args, &library),
+        Some((program, _)) if program.as_bytes().starts_with(b"-") => Err(End::Usage(format!(
+            "{}: there is no such option (see mkey run --help)",
+            program.display()
+        ))),
         Some((program, arguments)) => {
             let path = program::find(program)?;
             let about = program::About::of(&path);
@@ -37,7 +44,10 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
                     End::failed(format_args!("--refusals {}: {error}", path.display()))
                 })?;
             }
-            if let Some(path) = &args.capture {
+            // One that was begun by who has started this is gone on with.
+            if let Some(path) = &args.capture
+                && env::var_os("MKEY_CAPTURE").is_none_or(|begun| begun != *path)
+            {
                 CaptureFile::create(path)
                     .map_err(|error| End::failed(format_args!("{}: {error}", path.display())))?;
             }

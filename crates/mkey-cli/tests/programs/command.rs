@@ -6,6 +6,8 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
+const OWN: &str = env!("CARGO_BIN_EXE_mkey");
+
 #[test]
 fn without_a_program_it_shows_the_devices() {
     let text = succeeds(&mut mkey_run(&["--devices", "2", "--address", "fd00::7", "--only"]));
@@ -34,6 +36,47 @@ fn the_status_is_the_program_s() {
         let arguments = [check, &["--", "sh", "-c", "kill -KILL $$"]].concat();
         let status = mkey_run(&arguments).status().unwrap();
         assert_eq!(status.signal(), Some(9), "{check:?}");
+    }
+}
+
+/// A suite that is run with faults has them also where it uses the command itself.
+#[test]
+fn a_run_within_a_run_takes_what_it_is_not_told() {
+    let inner = ["sh", "-c", "env | grep ^MKEY_ | sort"];
+    let outer =
+        ["--faults", "loss=1%", "--refusals", "-", "--mtu", "1024", "--only", "--pin", "none"];
+    let own = ["--", OWN, "run", "--mtu", "512", "--"];
+    let text = succeeds(&mut mkey_run(&[&outer[..], &own, &inner].concat()));
+    for said in ["FAULTS=loss=1%", "REFUSALS=-", "MTU=512", "ONLY=1", "PIN=none"] {
+        assert!(text.contains(said), "{said} is not in\n{text}");
+    }
+    assert!(!text.contains("MKEY_DIRECT"), "{text}");
+}
+
+/// The inner one begins no capture anew that the outer one has begun.
+#[test]
+fn a_run_within_a_run_goes_on_with_its_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    let script = format!("printf more >> {}; {OWN} run true", path.display());
+    let arguments = ["--capture", path.to_str().unwrap(), "--", "sh", "-c", &script];
+    succeeds(&mut mkey_run(&arguments));
+    assert!(std::fs::read(&path).unwrap().ends_with(b"more"));
+}
+
+#[test]
+fn what_can_not_be_meant_is_told() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["--device", "3", "true"], "--device: there is no such option"),
+        (&["--check"], "of which program?"),
+        (&["--address", "0.0.0.0", "true"], "it names no single port"),
+        (&["--address", "224.0.0.1", "true"], "it names no single port"),
+        (&["--address", "255.255.255.255", "true"], "it names no single port"),
+        (&["--faults", "loss=200%", "true"], "from 0% to 100%"),
+    ];
+    for (arguments, said) in cases {
+        let (code, _, stderr) = ended(&mut mkey_run(arguments));
+        assert!(code == 2 && stderr.contains(said), "{arguments:?}: {code}: {stderr}");
     }
 }
 

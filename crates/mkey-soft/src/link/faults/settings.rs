@@ -40,7 +40,8 @@ impl std::fmt::Display for FaultsError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:?} is no fault: loss=1%, dup=1%, reorder=1%, corrupt=1%, delay=1ms and seed=1 are",
+            "{:?} is no fault: loss, dup, reorder and corrupt are each like loss=1%, from 0% to 100%; \
+             delay is like delay=1ms, in ns, us, ms or s; seed is like seed=1",
             self.0
         )
     }
