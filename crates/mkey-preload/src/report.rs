@@ -13,7 +13,7 @@ use crate::file::identity;
 use crate::fork;
 use crate::settings::settings;
 use mkey_core::address::{HostAddr, HostRange};
-use mkey_core::device::{MrChange, MrHandle, RefusalReport};
+use mkey_core::device::{Gid, MrChange, MrHandle, RefusalReport};
 use mkey_core::refusal::DetachCause;
 use mkey_core::rights::Rights;
 use mkey_soft::Listener;
@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Write, stderr};
+use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -164,8 +165,20 @@ pub(crate) struct Ear {
 
 impl Listener for Ear {
     fn refused(&self, report: &RefusalReport) {
+        if !settings().reports() {
+            return;
+        }
         let RefusalReport { qp_num, request, refusal, .. } = report;
         tell("refused", &format!("{request}, asked of queue pair {qp_num:#08x}: {refusal}"));
+    }
+
+    /// No finding: the program hears of it by a completion, which can not say why.
+    fn unanswered(&self, qp_num: u32, peer: Gid, peer_qp: u32, why: &str) {
+        let (name, peer) = (&self.name, Ipv6Addr::from(peer.0).to_canonical());
+        say(&format!(
+            "no answer: queue pair {qp_num:#08x} of {name} has had none from {peer}, queue pair \
+             {peer_qp:#08x}: {why}"
+        ));
     }
 
     fn detached(&self, gone: HostRange, cause: DetachCause) {
@@ -207,15 +220,22 @@ fn leaks(known: &mut Known, open: &Open, when: &str) {
 
 /// Tells of a finding.
 fn tell(kind: &str, words: &str) {
-    static WORDS: OnceLock<Option<Lines>> = OnceLock::new();
-    let told = WORDS.get_or_init(|| match settings().refusals.as_ref()? {
-        path if path == "-" => Lines::to_standard_error(),
-        path => Lines::to_file(Path::new(path)),
-    });
-    if let Some(told) = told {
-        told.write(&format!("mkey: {kind}: {words}\n"));
+    if settings().refusals.is_some() {
+        say(&format!("{kind}: {words}"));
     }
     note(kind, words);
+}
+
+/// Says something where words were asked for, else on standard error.
+fn say(words: &str) {
+    static WORDS: OnceLock<Option<Lines>> = OnceLock::new();
+    let told = WORDS.get_or_init(|| match settings().refusals.as_ref() {
+        Some(path) if path != "-" => Lines::to_file(Path::new(path)),
+        _ => Lines::to_standard_error(),
+    });
+    if let Some(told) = told {
+        told.write(&format!("mkey: {words}\n"));
+    }
 }
 
 /// Notes a line for `mkey run`.

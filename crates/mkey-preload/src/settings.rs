@@ -88,7 +88,7 @@ impl Settings {
 
     /// How a device is opened, as the opening of this number.
     pub(crate) fn options(&self, name: &str, opening: u32) -> SoftOptions {
-        let listener = || Arc::new(Ear { opening, name: name.to_owned() }) as Arc<dyn Listener>;
+        let listener: Arc<dyn Listener> = Arc::new(Ear { opening, name: name.to_owned() });
         SoftOptions {
             link: self.link.clone(),
             mtu: self.mtu,
@@ -97,7 +97,7 @@ impl Settings {
             direct: self.direct,
             pin: self.pin,
             stale: self.stale,
-            listener: self.reports().then(listener),
+            listener: Some(listener),
             ..SoftOptions::new(name, self.address)
         }
     }

@@ -5,10 +5,12 @@ mod common;
 
 use common::*;
 use mkey_core::address::{HostAddr, HostRange};
-use mkey_core::device::{Device, MrSpec, RefusalReport};
-use mkey_core::queue_pair::QpKind;
+use mkey_core::data_plane::QueuePair;
+use mkey_core::device::{Device, Gid, MrSpec, RefusalReport};
+use mkey_core::queue_pair::{QpKind, QpState};
 use mkey_core::refusal::DetachCause;
 use mkey_core::rights::Rights;
+use mkey_core::status::WcStatus;
 use mkey_core::work::SendOp;
 use mkey_os::mapping::{Mapping, PageKind};
 use mkey_soft::{Listener, SoftDevice, SoftOptions};
@@ -18,11 +20,16 @@ use std::sync::{Arc, Mutex};
 struct Heard {
     refused: Mutex<Vec<String>>,
     detached: Mutex<Vec<(HostRange, DetachCause)>>,
+    unanswered: Mutex<Vec<(u32, u32, String)>>,
 }
 
 impl Listener for Heard {
     fn refused(&self, report: &RefusalReport) {
         self.refused.lock().unwrap().push(format!("{}: {}", report.request, report.refusal));
+    }
+
+    fn unanswered(&self, qp_num: u32, _: Gid, peer_qp: u32, why: &str) {
+        self.unanswered.lock().unwrap().push((qp_num, peer_qp, why.to_owned()));
     }
 
     fn detached(&self, range: HostRange, cause: DetachCause) {
@@ -80,4 +87,25 @@ fn pages_that_were_taken_away_are_told_of_to_whom_they_matter() {
     assert_eq!(*heard.detached.lock().unwrap(), [(gone, DetachCause::Discarded)]);
     assert_eq!(*unheard.detached.lock().unwrap(), []);
     device.dereg_mr(mr.handle).unwrap();
+}
+
+/// A completion can not say why; who listens hears of it once for each queue pair.
+#[test]
+fn a_peer_that_does_not_answer_is_told_of() {
+    let (own, options) = listened();
+    let a = Side::new(&SoftDevice::open(options).unwrap(), |_| {}, QpKind::Rc);
+    let (_, other) = listened();
+    let b = Side::new(&SoftDevice::open(other).unwrap(), |_| {}, QpKind::Rc);
+    connect(&a, &b);
+    b.go(QpState::Reset);
+    a.post(1, SendOp::Send, &[]);
+    a.post(2, SendOp::Send, &[]);
+    for _ in 0..4 {
+        a.pass(TIMEOUT);
+    }
+    assert_eq!(a.done(), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
+    let told = own.unanswered.lock().unwrap();
+    let [(qp_num, peer, why)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((*qp_num, *peer), (a.qp.qp_num(), b.qp.qp_num()));
+    assert!(why.contains("this process"), "{why}");
 }

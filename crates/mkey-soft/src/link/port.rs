@@ -87,6 +87,14 @@ impl Port {
         self.ways.troubles()
     }
 
+    /// Why a peer may not have answered, in words.
+    pub(crate) fn why_no_answer(&self, gid: Gid, qp_num: u32) -> String {
+        match self.is_of_this_process() {
+            true => self.ways.why_no_answer(gid, qp_num),
+            false => "this process was forked: it needs a device that it opens itself".to_owned(),
+        }
+    }
+
     /// Whether it was not inherited by a forked child.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.born == generation()

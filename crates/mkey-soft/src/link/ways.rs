@@ -161,6 +161,20 @@ impl Ways {
         }
     }
 
+    /// Why a peer may not have answered, in words.
+    pub(super) fn why_no_answer(&self, gid: Gid, qp_num: u32) -> String {
+        let Self::Real(real) = self else {
+            return "its packets, or the answers, were lost".to_owned();
+        };
+        if real.choice == Choice::SharedMemory || real.choice == Choice::Auto && gid == real.gid {
+            return real.why_not_here(gid, qp_num);
+        }
+        if real.choice == Choice::Auto && Endpoint::is_on_this_host(gid, qp_num) {
+            return real.why_not_here(gid, qp_num);
+        }
+        real.why_not_there(gid)
+    }
+
     /// What there is not although there was to be, in words.
     pub(super) fn troubles(&self) -> Vec<String> {
         let Self::Real(real) = self else { return Vec::new() };
@@ -204,6 +218,55 @@ fn no_udp(gid: Gid, error: &io::Error) -> String {
 }
 
 impl Real {
+    /// Why a process of this host may not have answered.
+    fn why_not_here(&self, gid: Gid, qp_num: u32) -> String {
+        let shared = match self.shared.get() {
+            Some(Ok(shared)) => shared,
+            Some(Err(error)) => {
+                return format!("there is no folder for processes to meet in: {error}");
+            }
+            None => return "it is by shared memory only, which was not begun".to_owned(),
+        };
+        if let Some(why) = shared.trouble() {
+            return format!("this process could not be connected to: {why}");
+        }
+        if !Endpoint::is_on_this_host(gid, qp_num) {
+            return "no process of this user has it in this network namespace: it has ended, or it is \
+                    another user's or in another namespace, to which packets go by UDP, for which each \
+                    side needs an address of its own"
+                .to_owned();
+        }
+        match shared.try_to_connect(gid, qp_num) {
+            Err(error) => format!("its process can not be connected to: {error}"),
+            Ok(()) => {
+                "its process is there, but the queue pair is not connected with this one, or the \
+                       process was stopped"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// Why one that is reached by UDP may not have answered.
+    fn why_not_there(&self, gid: Gid) -> String {
+        match self.udp.get() {
+            Some(Err(error)) => no_udp(self.gid, error),
+            None => "it is by UDP only, which was not begun".to_owned(),
+            Some(Ok(_)) if address(self.gid).is_loopback() != address(gid).is_loopback() => {
+                format!(
+                    "{} and {} do not reach each other: each side needs an address of its host",
+                    address(self.gid),
+                    address(gid)
+                )
+            }
+            Some(Ok(_)) => format!(
+                "UDP packets to port {} of {} had no answer: the queue pair is not there or not \
+                 connected with this one, or packets do not get there and back",
+                mkey_wire::udp::ROCE_PORT,
+                address(gid)
+            ),
+        }
+    }
+
     fn shared(&self) -> Option<&Arc<Endpoint>> {
         self.shared.get()?.as_ref().ok()
     }

@@ -403,6 +403,9 @@ impl Qp {
         vendor_err: u32,
         after: &mut After,
     ) {
+        if status == WcStatus::RetryExcErr {
+            self.tell_unanswered(sq);
+        }
         self.end_in_error(sq, wr, status, vendor_err, after);
         let mut rq = lock(&self.rq);
         if self.kind == QpKind::Rc {
@@ -415,6 +418,18 @@ impl Qp {
         }
         drop(rq);
         self.flush_sends(sq, after);
+    }
+
+    #[cold]
+    fn tell_unanswered(&self, sq: &Sq) {
+        let (Some(listener), Some(ah)) = (&self.core.options.listener, sq.attr.ah) else { return };
+        let (gid, peer) = (ah.gid, sq.attr.dest_qp_num);
+        let why = match &self.core.port {
+            Some(port) if !sq.met => port.why_no_answer(gid, peer),
+            _ => "it is in this process, and not connected with this one, or was destroyed"
+                .to_owned(),
+        };
+        listener.unanswered(self.num, gid, peer, &why);
     }
 
     /// Ends all that is queued, if the queue pair is in an error state.

@@ -201,6 +201,14 @@ impl Endpoint {
         Ok(pair)
     }
 
+    /// Whether a peer's process can be connected to.
+    ///
+    /// # Errors
+    /// Those of connecting to it.
+    pub(crate) fn try_to_connect(&self, gid: Gid, qp_num: u32) -> io::Result<()> {
+        self.connect(gid, qp_num).map(drop)
+    }
+
     fn add(&self, pair: &Arc<Pair>, gid: Gid, block: u32) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, pair| !pair.is_dead());
