@@ -116,7 +116,7 @@ pub struct DoctorArgs {
 ///
 /// # Errors
 /// [`End`]: how the run ended before it was done; [`End::Status`] 1 for warnings, 2 for failures, 3 if
-/// there is no report.
+/// there is no report, or no verdict.
 pub fn run(args: &DoctorArgs) -> Result<(), End> {
     // 1 would say that a report has warnings.
     made(args).map_err(|end| match end {
@@ -146,7 +146,7 @@ fn made(args: &DoctorArgs) -> Result<(), End> {
         print(shown.as_bytes())?;
     }
     if !report.unread.is_empty() {
-        let what = [("what", report.unread.join(", "))];
+        let what = [("what", report.unread.join(lang.pick(", ", "，")))];
         return Err(End::Status(NO_REPORT, words.fill("essential-unread", lang, &what)));
     }
     ended(report.exit_code())
