@@ -75,7 +75,7 @@ pub enum Command {
     ///
     /// Looks at limits, pages, mappings, control groups, devices, their counters and marking, and
     /// tries what can be tried. Changes nothing. Exit codes: 0 all is well, 1 warnings, 2 something
-    /// will fail, 3 no report could be made.
+    /// will fail, 3 no verdict: no report, or what all rests on could not be read.
     Doctor(Box<doctor::DoctorArgs>),
     /// Say what an error means, why it happens, and what mends it
     ///

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 const LONGEST: u64 = 1 << 20;
 /// No list of mappings is as long as this, in bytes.
 const LONGEST_MAPS: u64 = 1 << 30;
+/// No copied one is: so many are counted in moments.
+const LONGEST_COPY: u64 = 256 << 20;
 /// More names than this in one folder are not looked at.
 const MOST_NAMES: usize = 4096;
 
@@ -48,6 +50,8 @@ pub enum Why {
     Garbage(String),
     /// It has no line of this name.
     NoLine(String),
+    /// It is longer than any that a host has.
+    Long,
 }
 
 impl Files {
@@ -121,12 +125,18 @@ impl Files {
     /// # Errors
     /// [`Unread`].
     pub fn lines(&self, path: &str) -> Result<u64, Unread> {
-        let mut file = self.open(path)?.take(LONGEST_MAPS);
+        let longest = if self.live() { LONGEST_MAPS } else { LONGEST_COPY };
+        let file = self.open(path)?;
+        let long = || Unread { path: shown(path), why: Why::Long };
+        if file.metadata().is_ok_and(|data| data.len() > longest) {
+            return Err(long());
+        }
+        let mut file = file.take(longest + 1);
         let (mut piece, mut count) = (vec![0; 64 << 10], 0u64);
         loop {
             let read = file.read(&mut piece).map_err(|error| unread(path, &error))?;
             let Some(read) = piece.get(..read).filter(|read| !read.is_empty()) else {
-                return Ok(count);
+                return if file.limit() == 0 { Err(long()) } else { Ok(count) };
             };
             count += read.iter().filter(|byte| **byte == b'\n').count() as u64;
         }
@@ -268,6 +278,9 @@ mod tests {
         );
         assert_eq!(files.text("none").unwrap_err().path, "/none");
         assert_eq!(files.lines("words"), Ok(0));
+        // A part of it is not told as the whole.
+        fs::File::create(root.path().join("long")).unwrap().set_len(10 << 30).unwrap();
+        assert_eq!(files.lines("long").unwrap_err().why, Why::Long);
         assert_eq!(files.names("folder"), Ok(Vec::new()));
         assert_eq!(files.names("none").unwrap_err().why, Why::Missing);
     }

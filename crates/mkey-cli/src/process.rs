@@ -1,7 +1,8 @@
 //! What the files of a process below `/proc` say, as texts that were read already: of whatever
 //! process, on whatever machine.
 
-use crate::files;
+use crate::files::{self, Unread};
+use crate::lang::Lang;
 use mkey_os::limits::INITIAL_USER_NAMESPACE;
 use std::path::Path;
 
@@ -26,6 +27,17 @@ pub fn limit(limits: &str, name: &str) -> Option<Limit> {
         number => number.parse().ok().map(Some),
     };
     Some(Limit { soft: next()?, hard: next()? })
+}
+
+/// What a file of the process says instead of the limit with this name.
+pub fn no_limit(path: &str, limits: &str, name: &str) -> Unread {
+    match limits.lines().find(|line| line.starts_with(name)) {
+        Some(line) => {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            files::garbage(path, &words.join(" "))
+        }
+        None => files::no_line(path, name),
+    }
 }
 
 /// CAP_IPC_LOCK's bit.
@@ -79,6 +91,49 @@ pub fn fork_safe(environment: &str) -> ForkSafe {
     }
 }
 
+/// Why a process has no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memoryless {
+    /// It has ended, and whoever started it has not asked for its status.
+    Ended,
+    /// It is a thread of the kernel.
+    Kernel,
+}
+
+impl Memoryless {
+    /// In words.
+    pub fn told(self, pid: &str, lang: Lang) -> String {
+        match (self, lang) {
+            (Self::Ended, Lang::En) => {
+                format!("process {pid} has ended (a zombie): it has no memory any more")
+            }
+            (Self::Ended, Lang::Zh) => format!("进程 {pid} 已经结束（僵尸进程）：不再有内存"),
+            (Self::Kernel, Lang::En) => {
+                format!("process {pid} is a thread of the kernel: it has no memory of its own")
+            }
+            (Self::Kernel, Lang::Zh) => format!("进程 {pid} 是内核线程：没有自己的内存"),
+        }
+    }
+}
+
+/// Why the process with this `status` has no memory; `None` if it has, or that is not told.
+pub fn without_memory(status: &str) -> Option<Memoryless> {
+    let state = field(status, "State")?;
+    if state.starts_with(['Z', 'X']) {
+        return Some(Memoryless::Ended);
+    }
+    let none = !status.lines().any(|line| line.starts_with("Vm"));
+    (none || field(status, "Kthread") == Some("1")).then_some(Memoryless::Kernel)
+}
+
+/// Whether a folder that is to be `/proc` shows any process.
+pub fn is_mounted(proc: &Path) -> bool {
+    let is_process = |entry: std::fs::DirEntry| {
+        entry.file_name().to_str().is_some_and(|name| name == "self" || name.parse::<u32>().is_ok())
+    };
+    std::fs::read_dir(proc).is_ok_and(|entries| entries.flatten().any(is_process))
+}
+
 /// What stands behind `name:` in a file of such lines.
 pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let of = |line: &'t str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim());
@@ -90,6 +145,15 @@ pub fn kib_of(text: &str, name: &str) -> Option<u64> {
     field(text, name)?.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// The same of a file that has to say it.
+///
+/// # Errors
+/// [`Unread`]: it has no such line, or one that tells no size.
+pub fn size_in(path: &str, text: &str, name: &str) -> Result<u64, Unread> {
+    let said = field(text, name).ok_or_else(|| files::no_line(path, name))?;
+    kib_of(text, name).ok_or_else(|| files::garbage(path, &format!("{name}: {said}")))
+}
+
 /// A variable of `/proc/PID/environ`.
 pub fn variable<'t>(environment: &'t str, name: &str) -> Option<&'t str> {
     environment.split('\0').find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
@@ -98,6 +162,7 @@ pub fn variable<'t>(environment: &'t str, name: &str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Why;
     use proptest::prelude::*;
 
     #[test]
@@ -118,6 +183,33 @@ mod tests {
         let environment = "A=1\0RDMAV_FORK_SAFE=1\0B=\0";
         assert_eq!(variable(environment, "RDMAV_FORK_SAFE"), Some("1"));
         assert_eq!((variable(environment, "B"), variable(environment, "C")), (Some(""), None));
+    }
+
+    #[test]
+    fn the_line_at_fault_is_told() {
+        let why = |text: &str| no_limit("l", text, "Max locked memory").why;
+        assert_eq!(why("Limit\n"), Why::NoLine("Max locked memory".to_owned()));
+        let odd = "Limit Soft\nMax locked memory      x     1\n";
+        assert_eq!(why(odd), Why::Garbage("Max locked memory x 1".to_owned()));
+        let status = "VmPin:\t18446744073709551615 kB\nVmLck:\t4 kB\n";
+        let size = |name: &str| size_in("s", status, name).map_err(|unread| unread.why);
+        assert_eq!(size("VmLck"), Ok(4096));
+        assert_eq!(size("VmPin"), Err(Why::Garbage("VmPin: 18446744073709551615 kB".to_owned())));
+        assert_eq!(size("VmSwap"), Err(Why::NoLine("VmSwap".to_owned())));
+    }
+
+    #[test]
+    fn processes_without_memory() {
+        for (status, why) in [
+            ("State:\tZ (zombie)\n", Some(Memoryless::Ended)),
+            ("State:\tX (dead)\nVmPin:\t0 kB\n", Some(Memoryless::Ended)),
+            ("State:\tI (idle)\n", Some(Memoryless::Kernel)),
+            ("State:\tS (sleeping)\nKthread:\t1\n", Some(Memoryless::Kernel)),
+            ("State:\tS (sleeping)\nKthread:\t0\nVmPin:\t0 kB\n", None),
+            ("CapEff:\t0\n", None),
+        ] {
+            assert_eq!(without_memory(status), why, "{status}");
+        }
     }
 
     #[test]

@@ -187,3 +187,92 @@ fn without_an_errno_what_stands_against_a_registration_is_listed() {
     );
     assert_eq!(value["process"]["pid"], std::process::id());
 }
+
+/// A number is taken for the errno that it is, however it is told; or the question is refused.
+#[test]
+fn an_errno_by_its_number_is_no_question_about_all() {
+    for what in [
+        &["ibv_reg_mr failed with errno=14"][..],
+        &["ibv_reg_mr failed: 14"],
+        &["ibv_reg_mr", "returned", "-14"],
+        &["ibv_reg_mr", "-14"],
+        &["--", "ibv_reg_mr", "-14"],
+        &["ibv_reg_mr(pd, 0x7f5e00000000, 4096) failed: Bad address (14)"],
+    ] {
+        let arguments = [&["explain", "--lang", "en", "--json", "-"], what].concat();
+        let (code, stdout, stderr) = run(&mut mkey(&arguments));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{what:?}");
+        let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let sections = report["sections"].as_array().unwrap();
+        assert_eq!(sections.len(), 1, "{what:?}");
+        assert_eq!(sections[0]["id"], "errno/reg_mr/EFAULT", "{what:?}");
+    }
+    for what in ["ibv_reg_mr failed with errno=999", "ibv_reg_mr returned -1"] {
+        let (code, stdout, stderr) = run(&mut mkey(&["explain", "--lang", "en", what]));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{what}");
+        assert!(stderr.contains("is not known; an errno by its number"), "{stderr}");
+    }
+    let mut child = mkey(&["explain", "--lang", "en"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log =
+        "ibv_reg_mr failed with errno=14\nibv_reg_mr returned -12\nibv_reg_mr failed 12 times\n";
+    child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let notes = text.lines().filter(|line| line.starts_with("    ^ ")).count();
+    assert!(notes == 2 && text.contains(": EFAULT") && text.contains(": ENOMEM"), "{text}");
+    assert!(text.ends_with("ibv_reg_mr failed 12 times\n"), "{text}");
+}
+
+#[test]
+fn an_errno_of_no_verb_is_explained_by_itself() {
+    for errno in ["ENOENT", "EACCES", "ENODEV", "ETIMEDOUT"] {
+        let (code, stdout, _) = run(&mut mkey(&["explain", "--lang", "en", errno]));
+        assert!(code == 0 && stdout.starts_with(errno), "{stdout}");
+        let (code, stdout, stderr) =
+            run(&mut mkey(&["explain", "--lang", "en", "ibv_reg_mr", errno]));
+        assert_eq!((code, stdout.as_str()), (2, ""));
+        let expected = format!("ibv_reg_mr is not known to give {errno}; see mkey explain {errno}");
+        assert!(stderr.contains(&expected), "{stderr}");
+    }
+}
+
+#[test]
+fn the_commonest_errors_are_told_in_chinese_too() {
+    for (what, code, part) in [
+        (&["xyzzy"][..], 2, "不认识 \"xyzzy\"；示例见"),
+        (&["ENOMEN"], 2, "最接近的是 ENOMEM"),
+        (&["key"], 2, "key：请给最多 32 位的数"),
+        (&["status", "99"], 2, "status：请给 0 到"),
+        (&["--pid", "4294967295"], 1, "没有这个进程"),
+    ] {
+        let arguments = [&["explain", "--lang", "zh"], what].concat();
+        let (ended, stdout, stderr) = run(&mut mkey(&arguments));
+        assert_eq!((ended, stdout.as_str()), (code, ""), "{what:?}");
+        assert!(stderr.contains(part), "{what:?}: {stderr}");
+    }
+}
+
+/// A process that has ended and was not waited for has no memory that could lack a mapping.
+#[test]
+fn a_zombie_is_told_as_one() {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    // It has ended when the kernel says so, and stays there until it is waited for.
+    let status = format!("/proc/{pid}/status");
+    while !std::fs::read_to_string(&status).unwrap().contains("State:\tZ") {
+        std::thread::yield_now();
+    }
+    let pid = pid.to_string();
+    let range = ["--pid", &pid, "--addr", "0x1000", "--len", "4096"];
+    let arguments = [&["explain", "--lang", "en", "ibv_reg_mr", "EFAULT"], &range[..]].concat();
+    let (code, stdout, stderr) = run(&mut mkey(&arguments));
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.contains("has ended"), "{stderr}");
+    let (code, stdout, stderr) = run(&mut mkey(&["doctor", "--lang", "zh", "--pid", &pid]));
+    assert_eq!((code, stdout.as_str()), (3, ""));
+    assert!(stderr.contains("已经结束"), "{stderr}");
+    child.wait().unwrap();
+}

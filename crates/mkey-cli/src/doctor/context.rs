@@ -1,9 +1,14 @@
 //! What checks look at.
 
 use super::launcher::Launcher;
-use crate::files::Files;
+use super::memlock;
+use crate::files::{Files, Unread, garbage, no_line};
 use crate::interfaces::DEVICES;
-use crate::process::{field, has_capability, in_initial_namespace};
+use crate::process::{self, IPC_LOCK, field, has_capability, in_initial_namespace};
+use mkey_os::kernel;
+
+/// Where the kernel tells its release.
+pub const RELEASE: &str = "proc/sys/kernel/osrelease";
 
 /// A host, a process on it, and what was asked about them.
 #[derive(Clone, Debug)]
@@ -77,8 +82,40 @@ impl Context {
         has_capability(&status, "CapEff", bit) == Some(true)
     }
 
-    /// The release of the kernel.
-    pub fn kernel(&self) -> String {
-        self.files.line("proc/sys/kernel/osrelease").unwrap_or_default()
+    /// The release of the kernel. Of this machine's own it is known without any file, too.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn kernel(&self) -> Result<String, Unread> {
+        let told = self.files.line(RELEASE).and_then(|release| {
+            let known = kernel::version(&release).is_some();
+            if known { Ok(release) } else { Err(garbage(RELEASE, &release)) }
+        });
+        told.or_else(|unread| {
+            if !self.files.live() {
+                return Err(unread);
+            }
+            let system = rustix::system::uname();
+            let release = system.release().to_string_lossy().into_owned();
+            if kernel::version(&release).is_some() { Ok(release) } else { Err(unread) }
+        })
+    }
+
+    /// What no verdict can do without and can not be read: the kernel's release, the process' status, its
+    /// limits.
+    pub fn essential(&self) -> Vec<Unread> {
+        let of = |name: &str, says: &dyn Fn(&str, &str) -> Result<(), Unread>| {
+            let path = self.of_process(name);
+            self.files.text(&path).and_then(|text| says(&path, &text)).err()
+        };
+        let status = of("status", &|path, text| {
+            let told = has_capability(text, "CapEff", IPC_LOCK);
+            told.map(|_| ()).ok_or_else(|| no_line(path, "CapEff"))
+        });
+        let limits = of("limits", &|path, text| {
+            let told = process::limit(text, memlock::LIMIT);
+            told.map(|_| ()).ok_or_else(|| process::no_limit(path, text, memlock::LIMIT))
+        });
+        self.kernel().err().into_iter().chain(status).chain(limits).collect()
     }
 }

@@ -26,8 +26,8 @@ struct Place {
     from: Vec<String>,
     /// The counters, by name.
     counters: Vec<(String, u64)>,
-    /// How many hold no number.
-    unread: u64,
+    /// Those that hold no number, by name.
+    unread: Vec<String>,
 }
 
 /// How a counter went on between two looks; nothing if there was one look only.
@@ -63,7 +63,7 @@ fn look(at: &Context, devices: &[String]) -> (Vec<Place>, Vec<Finding>) {
             let folder = |name| format!("{base}/ports/{port}/{name}");
             place(at, format!("{device}/{port}"), vec![folder("counters"), folder("hw_counters")])
         }));
-        own.retain(|place| !place.counters.is_empty() || place.unread > 0);
+        own.retain(|place| !place.counters.is_empty() || !place.unread.is_empty());
         if own.is_empty() {
             findings.push(
                 Finding::new(Code::Counters, Status::NotReadable, "none")
@@ -98,7 +98,7 @@ fn place(at: &Context, subject: String, folders: Vec<String>) -> Place {
             // Drivers have "N/A (no PMA)" there, and worse.
             match at.files.number(&format!("{folder}/{name}")) {
                 Ok(value) => place.counters.push((name, value)),
-                Err(_) => place.unread += 1,
+                Err(_) => place.unread.push(name),
             }
         }
     }
@@ -125,7 +125,7 @@ fn interface(at: &Context, net: &str) -> Result<Place, Box<Finding>> {
     })?;
     let known = all.into_iter().filter(|one| known::of_interface(&one.name).is_some());
     let counters = known.map(|one| (one.name, one.value)).collect();
-    Ok(Place { subject, from: vec![call.to_owned()], counters, unread: 0 })
+    Ok(Place { subject, from: vec![call.to_owned()], counters, unread: Vec::new() })
 }
 
 fn meaning(name: &str) -> Meaning {
@@ -195,7 +195,14 @@ fn of_place(place: &Place, again: Option<Option<&Place>>) -> Vec<Finding> {
         let finding = Finding::new(Code::Counters, status, says)
             .of(&*place.subject)
             .measure("read", read)
-            .measure("unread", place.unread);
+            .measure("unread", place.unread.len());
+        findings.push(place.from.iter().fold(finding, |finding, from| finding.by(from)));
+    }
+    if !place.unread.is_empty() && !place.counters.is_empty() {
+        let finding = Finding::new(Code::Counters, Status::NotReadable, "some-unread")
+            .of(format!("{} unread", place.subject))
+            .measure("unread", place.unread.len())
+            .measure("names", place.unread.join(", "));
         findings.push(place.from.iter().fold(finding, |finding, from| finding.by(from)));
     }
     findings
@@ -207,7 +214,12 @@ mod tests {
 
     fn place(counters: &[(&str, u64)]) -> Place {
         let counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Place { subject: "x/1".to_owned(), from: vec!["/f".to_owned()], counters, unread: 0 }
+        Place {
+            subject: "x/1".to_owned(),
+            from: vec!["/f".to_owned()],
+            counters,
+            unread: Vec::new(),
+        }
     }
 
     fn told(
@@ -237,6 +249,19 @@ mod tests {
                 of("continuous_roce_pause_events", "pause"),
             ]
         );
+    }
+
+    /// A counter that holds no number is named, beside those that show trouble and those that do not.
+    #[test]
+    fn what_holds_no_number_is_told_by_name() {
+        for (value, first) in [(0, "quiet"), (5, "loss")] {
+            let mut place = place(&[("packet_seq_err", value)]);
+            place.unread = vec!["symbol_error".to_owned(), "port_rcv_errors".to_owned()];
+            let found = of_place(&place, None);
+            let says: Vec<_> = found.iter().map(|f| (f.says, f.status)).collect();
+            assert_eq!((says[0].0, says[1]), (first, ("some-unread", Status::NotReadable)));
+            assert_eq!(found[1].words["names"], "symbol_error, port_rcv_errors");
+        }
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Finding {
             Why::NoFile => ("unread-no-file", String::new()),
             Why::Outside => ("unread-outside", String::new()),
             Why::NoLine(name) => ("unread-line", name.clone()),
+            Why::Long => ("unread-long", String::new()),
         };
         let mut finding = Self::new(code, Status::NotReadable, says);
         finding.read.push(unread.path.clone());

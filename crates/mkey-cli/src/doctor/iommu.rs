@@ -42,6 +42,9 @@ fn of_device(at: &Context, device: String) -> Finding {
             .mend("iommu")
     };
     if !at.files.exists(&group) {
+        if let Some(unread) = unseen(at) {
+            return Finding::unread(Code::Iommu, &unread).of(device);
+        }
         return finding(Status::Ok, "none", "none");
     }
     match at.files.line(&path) {
@@ -52,12 +55,26 @@ fn of_device(at: &Context, device: String) -> Finding {
     }
 }
 
+/// Why a group that is not there does not say that there is none: of a host that was copied in part it may
+/// not have been copied.
+fn unseen(at: &Context) -> Option<Unread> {
+    if at.files.live() {
+        return None;
+    }
+    at.files.line("proc/cmdline").err()
+}
+
 fn host(at: &Context) -> Finding {
     let folder = "sys/kernel/iommu_groups";
     let groups = match at.files.names(folder) {
         Ok(groups) => groups,
         // A kernel that shows itself and no groups has none.
-        Err(Unread { why: Why::Missing, .. }) if at.files.exists("sys/kernel") => Vec::new(),
+        Err(Unread { why: Why::Missing, .. }) if at.files.exists("sys/kernel") => {
+            if let Some(unread) = unseen(at) {
+                return Finding::unread(Code::Iommu, &unread);
+            }
+            Vec::new()
+        }
         Err(unread) => return Finding::unread(Code::Iommu, &unread),
     };
     let kinds = groups.iter().filter_map(|g| at.files.line(&format!("{folder}/{g}/type")).ok());

@@ -26,6 +26,8 @@ pub enum Launcher {
     Kubernetes,
     /// Slurm.
     Slurm,
+    /// Nothing that tells it could be read.
+    Unknown,
 }
 
 impl Launcher {
@@ -38,6 +40,7 @@ impl Launcher {
             Self::Docker => "docker",
             Self::Kubernetes => "kubernetes",
             Self::Slurm => "slurm",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -49,7 +52,7 @@ impl Launcher {
     /// Whether a shell starts the program, in which limits can be raised before.
     pub fn has_shell(&self) -> bool {
         match self {
-            Self::Shell | Self::Slurm => true,
+            Self::Shell | Self::Slurm | Self::Unknown => true,
             Self::SystemdUser { unit } => unit.ends_with(".scope"),
             Self::Systemd { .. } | Self::Docker | Self::Kubernetes => false,
         }
@@ -57,10 +60,13 @@ impl Launcher {
 
     /// Of the process whose folder is `proc/PROCESS`.
     pub fn of(files: &Files, process: &str) -> Self {
-        let groups = files.text(&format!("proc/{process}/cgroup")).unwrap_or_default();
+        let groups = files.text(&format!("proc/{process}/cgroup"));
         let environment = files.text(&format!("proc/{process}/environ")).unwrap_or_default();
         let marked = files.exists(".dockerenv") || files.exists("run/.containerenv");
-        Self::by(&groups, &environment, marked)
+        match (Self::by(groups.as_deref().unwrap_or_default(), &environment, marked), groups) {
+            (Self::Shell, Err(_)) => Self::Unknown,
+            (launcher, _) => launcher,
+        }
     }
 
     /// By its groups, its environment, and whether the file system is marked as a container's.
@@ -102,6 +108,23 @@ fn is_unit(part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nothing_tells_is_no_login() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            std::fs::create_dir_all(root.path().join("proc/self")).unwrap();
+            std::fs::write(root.path().join("proc/self").join(name), text).unwrap();
+        };
+        let of = || Launcher::of(&Files::below(Some(root.path())).unwrap(), "self");
+        assert_eq!(of(), Launcher::Unknown);
+        put("environ", "SLURM_JOB_ID=7\0");
+        assert_eq!(of(), Launcher::Slurm);
+        put("environ", "A=1\0");
+        assert_eq!(of(), Launcher::Unknown);
+        put("cgroup", "0::/user.slice/user-0.slice/session-3.scope\n");
+        assert_eq!(of(), Launcher::Shell);
+    }
 
     #[test]
     fn each_way_to_be_started_is_told() {

@@ -1,9 +1,9 @@
 //! Mappings: how many there are, how many there may be, and whether fork protection makes more.
 
 use super::code::Code;
-use super::context::Context;
+use super::context::{Context, RELEASE};
 use super::finding::{Finding, Status};
-use crate::files::Files;
+use crate::files::shown as shown_path;
 use crate::process::{ForkSafe, fork_safe};
 use mkey_os::{kernel, rdma_netlink};
 
@@ -29,7 +29,7 @@ impl Fork {
         let told = told.and_then(|system| system.copy_on_fork);
         let (copies, by) = match told {
             Some(copies) => (Some(copies), "netlink RDMA_NLDEV_CMD_SYS_GET"),
-            None => (by_version(&at.files), "/proc/sys/kernel/osrelease"),
+            None => (by_version(at), "release of the kernel"),
         };
         let environment = at.files.text(&at.of_process("environ")).ok();
         Self { copies, by, asked: environment.map(|all| fork_safe(&all)) }
@@ -37,14 +37,13 @@ impl Fork {
 
     /// Whether registrations may split mappings.
     fn splits(&self) -> bool {
-        self.copies != Some(true) && self.asked.is_none_or(|says| says.asked)
+        self.copies == Some(false) && self.asked.is_none_or(|says| says.asked)
     }
 }
 
 /// Pinned pages are copied at fork since 5.12.
-fn by_version(files: &Files) -> Option<bool> {
-    let release = files.line("proc/sys/kernel/osrelease").ok()?;
-    Some(kernel::version(&release)? >= (5, 12))
+fn by_version(at: &Context) -> Option<bool> {
+    Some(kernel::version(&at.kernel().ok()?)? >= (5, 12))
 }
 
 fn count(at: &Context, fork: &Fork) -> Finding {
@@ -77,6 +76,8 @@ fn protection(at: &Context, fork: &Fork) -> Finding {
     let (status, says) = match (fork.copies, fork.asked) {
         (Some(true), Some(ForkSafe { asked: true, .. })) => (Status::Ok, "asked-unneeded"),
         (Some(true), _) => (Status::Ok, "unneeded"),
+        // What is not known is not told as that the kernel does not.
+        (None, _) => (Status::NotReadable, "kernel-unread"),
         (_, None) => (Status::NotReadable, "unknown"),
         // The look at page sizes is a part of protection, and nothing without it.
         (_, Some(ForkSafe { asked: true, huge_pages: true })) => (Status::Warn, "slow"),
@@ -89,6 +90,7 @@ fn protection(at: &Context, fork: &Fork) -> Finding {
         .value("asked_for", shown(fork.asked.map(|says| says.asked)))
         .value("huge_pages_safe", shown(fork.asked.map(|says| says.huge_pages)))
         .word("file", format!("/{}", at.of_process("environ")))
+        .word("release", shown_path(RELEASE))
         .file(&at.of_process("environ"))
         .by(fork.by)
         .mend(if says == "slow" { "fork-protection-slow" } else { "fork-protection" })

@@ -5,9 +5,11 @@ use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
 use crate::bench::units::size;
-use crate::files::{Unread, garbage, no_line};
+use crate::files::{Unread, no_line};
 use crate::process::{self, IPC_LOCK, Limit};
 
+/// The line of the limit.
+pub const LIMIT: &str = "Max locked memory";
 /// Up to this nothing of use can be registered: a queue's own buffers take as much.
 pub const TINY: u64 = 64 << 10;
 /// From this on a limit is taken for one that somebody chose for registering.
@@ -28,7 +30,7 @@ impl Allowed {
         let path = at.of_process("limits");
         let text = at.files.text(&path)?;
         let limit =
-            process::limit(&text, "Max locked memory").ok_or_else(|| garbage(&path, &text))?;
+            process::limit(&text, LIMIT).ok_or_else(|| process::no_limit(&path, &text, LIMIT))?;
         let status = at.files.text(&at.of_process("status"))?;
         let holds = process::has_capability(&status, "CapEff", IPC_LOCK)
             .ok_or_else(|| no_line(&at.of_process("status"), "CapEff"))?;
@@ -136,13 +138,12 @@ fn privilege(at: &Context, allowed: &Allowed) -> Finding {
 }
 
 fn pinned(at: &Context, allowed: &Allowed) -> Finding {
-    let kib = |name| process::kib_of(&allowed.status, name);
-    let Some(pinned) = kib("VmPin") else {
-        let path = at.of_process("status");
-        // Threads of the kernel have no memory of their own.
-        return Finding::unread(Code::Pinned, &no_line(&path, "VmPin"));
+    let path = at.of_process("status");
+    let of = |name| process::size_in(&path, &allowed.status, name);
+    let (pinned, locked) = match (of("VmPin"), of("VmLck")) {
+        (Ok(pinned), Ok(locked)) => (pinned, locked),
+        (Err(unread), _) | (_, Err(unread)) => return Finding::unread(Code::Pinned, &unread),
     };
-    let locked = kib("VmLck").unwrap_or(0);
     let base = |status, says| {
         Finding::new(Code::Pinned, status, says)
             .measure("pinned", size(pinned))

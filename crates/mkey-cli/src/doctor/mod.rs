@@ -46,7 +46,7 @@ use crate::exit::{End, NO_REPORT};
 use crate::files::{Files, Why};
 use crate::interfaces::DEVICES;
 use crate::lang::{Lang, LangArg};
-use crate::process::field;
+use crate::process::{field, is_mounted, without_memory};
 use clap::Args;
 use code::Code;
 use context::Context;
@@ -70,8 +70,10 @@ use texts::Words;
   mkey doctor --merge reports              what differs between hosts that should be alike
   mkey doctor --root /mnt/copied-host      files of another host; nothing is tried
 
-Exit codes: 0 all is well, 1 warnings, 2 something will fail (or a wrong command line), 3 no report could
-be made: no such process, device, host, folder or report, or it could not be written.")]
+Exit codes: 0 all is well, 1 warnings, 2 something will fail (or a wrong command line), 3 no verdict: no
+report could be made (no such process, device, host, folder or report, or it could not be written), or the
+kernel's release, the process' status or its limits could not be read. What else could not be read is told
+by ? and does not change the code.")]
 pub struct DoctorArgs {
     /// Say what this user gets at a login
     #[arg(long, value_name = "USER", value_parser = parse_user)]
@@ -114,7 +116,7 @@ pub struct DoctorArgs {
 ///
 /// # Errors
 /// [`End`]: how the run ended before it was done; [`End::Status`] 1 for warnings, 2 for failures, 3 if
-/// there is no report.
+/// there is no report, or no verdict.
 pub fn run(args: &DoctorArgs) -> Result<(), End> {
     // 1 would say that a report has warnings.
     made(args).map_err(|end| match end {
@@ -143,6 +145,10 @@ fn made(args: &DoctorArgs) -> Result<(), End> {
         };
         print(shown.as_bytes())?;
     }
+    if !report.unread.is_empty() {
+        let what = [("what", report.unread.join(lang.pick(", ", "，")))];
+        return Err(End::Status(NO_REPORT, words.fill("essential-unread", lang, &what)));
+    }
     ended(report.exit_code())
 }
 
@@ -162,41 +168,59 @@ pub fn look(args: &DoctorArgs, words: &Words, lang: Lang) -> Result<Report, End>
             args.root.as_deref().unwrap_or(Path::new("/")).display()
         ))
     })?;
-    no_host(&files)?;
+    no_host(&files, words, lang)?;
     let process = args.pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    if args.pid.is_some() && !files.exists(&format!("proc/{process}")) {
-        return Err(End::Failed(format!("process {process}: there is no such process")));
+    if args.pid.is_some() {
+        no_such_process(&files, &process, words, lang)?;
     }
     let launcher = Launcher::of(&files, &process);
     let probes = files.live() && args.pid.is_none();
     let (device, user) = (args.device.clone(), args.user.clone());
     let at = Context { files, process, probes, launcher, device, user };
-    no_such_device(&at)?;
+    no_such_device(&at, words, lang)?;
     Ok(put_together(&at, args.pid, findings(&at), words, lang))
 }
 
 /// What is no host's, and a device that is not there, have no report: nothing would have been looked at.
-fn no_host(files: &Files) -> Result<(), End> {
+fn no_host(files: &Files, words: &Words, lang: Lang) -> Result<(), End> {
     if files.live() || ["proc", "sys"].iter().any(|folder| files.exists(folder)) {
         return Ok(());
     }
     let root = printable(&files.root().display().to_string());
-    Err(End::failed(format!("{root}: no files of a host, neither proc nor sys is there")))
+    Err(End::Failed(words.fill("no-host", lang, &[("root", root)])))
 }
 
-fn no_such_device(at: &Context) -> Result<(), End> {
+/// A process that is not there has no report, nor one that has no memory to register.
+fn no_such_process(files: &Files, pid: &str, words: &Words, lang: Lang) -> Result<(), End> {
+    if !files.exists(&format!("proc/{pid}")) {
+        let mounted = is_mounted(&files.path("proc"));
+        let name = if mounted { "no-process" } else { "no-proc" };
+        return Err(End::Failed(words.fill(name, lang, &[("pid", pid.to_owned())])));
+    }
+    let status = files.text(&format!("proc/{pid}/status")).unwrap_or_default();
+    match without_memory(&status) {
+        Some(why) => Err(End::Failed(why.told(pid, lang))),
+        None => Ok(()),
+    }
+}
+
+fn no_such_device(at: &Context, words: &Words, lang: Lang) -> Result<(), End> {
     let Some(wanted) = &at.device else { return Ok(()) };
     if wanted == device::SOFTWARE || !at.devices().is_empty() {
         return Ok(());
     }
     let wanted = printable(wanted);
     let there = match at.files.names(DEVICES) {
-        Ok(names) if names.is_empty() => "there is no RDMA device".to_owned(),
-        Ok(names) => format!("there are {}", printable(&names.join(", "))),
-        Err(unread) if unread.why == Why::Missing => "there is no RDMA device".to_owned(),
-        Err(unread) => format!("{} can not be read", unread.path),
+        Ok(names) if !names.is_empty() => {
+            words.fill("there-are", lang, &[("names", printable(&names.join(", ")))])
+        }
+        Err(unread) if unread.why != Why::Missing => {
+            words.fill("there-unread", lang, &[("path", unread.path)])
+        }
+        _ => words.common("there-is-none", lang),
     };
-    Err(End::failed(format!("device {wanted}: there is no such device; {there}")))
+    let told = [("device", wanted), ("there", there)];
+    Err(End::Failed(words.fill("no-such-device", lang, &told)))
 }
 
 /// All checks.
@@ -256,10 +280,11 @@ fn put_together(
         mkey: env!("CARGO_PKG_VERSION"),
         lang,
         host: printable(&host),
-        kernel: printable(&at.kernel()),
+        kernel: at.kernel().map_or_else(|_| "?".to_owned(), |kernel| printable(&kernel)),
         probes: at.probes,
         process: Process { pid, name: printable(name), uid, launcher: at.launcher.clone() },
         checklist: checklist::points(&checks, words, lang),
+        unread: at.essential().iter().map(|unread| words.unread(unread, lang)).collect(),
         checks,
         summary,
     }

@@ -3,9 +3,10 @@
 use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
-use crate::files::garbage;
 use crate::process::{self, Limit};
 
+/// The line of the limit.
+const NAME: &str = "Max open files";
 /// So many are few for many connections.
 const FEW: u64 = 1024;
 /// As many as the kernel lets anybody have, unless it is told otherwise.
@@ -18,8 +19,8 @@ pub fn check(at: &Context) -> Vec<Finding> {
         Ok(text) => text,
         Err(unread) => return vec![Finding::unread(Code::Nofile, &unread)],
     };
-    let Some(Limit { soft, hard }) = process::limit(&text, "Max open files") else {
-        return vec![Finding::unread(Code::Nofile, &garbage(&path, &text))];
+    let Some(Limit { soft, hard }) = process::limit(&text, NAME) else {
+        return vec![Finding::unread(Code::Nofile, &process::no_limit(&path, &text, NAME))];
     };
     let folder = at.of_process("fd");
     let open = at.files.count(&folder).ok();

@@ -4,17 +4,25 @@ use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
 
+/// Where the kernel shows its modules.
+const MODULES: &str = "sys/module";
 /// Modules of GPUs, and those by which their memory is registered by address.
 const GPUS: [&str; 3] = ["nvidia", "amdgpu", "xe"];
 const PEERS: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 
 /// The check; `others`: what was found before, of devices that were tried with dma-bufs.
 pub fn check(at: &Context, others: &[Finding]) -> Vec<Finding> {
-    let loaded = |name: &str| at.files.exists(&format!("sys/module/{name}"));
+    let loaded = |name: &str| at.files.exists(&format!("{MODULES}/{name}"));
     let found = |names: &[&'static str]| -> Vec<&'static str> {
         names.iter().copied().filter(|name| loaded(name)).collect()
     };
     let (gpus, peers) = (found(&GPUS), found(&PEERS));
+    // Of a folder that is not there no module is missing.
+    if gpus.is_empty()
+        && let Err(unread) = at.files.names(MODULES)
+    {
+        return vec![Finding::unread(Code::PeerMemory, &unread)];
+    }
     let nvidia = gpus.contains(&"nvidia");
     let version = at.files.line("proc/driver/nvidia/version").unwrap_or_default();
     let open = version.contains("Open Kernel Module");
@@ -43,7 +51,7 @@ pub fn check(at: &Context, others: &[Finding]) -> Vec<Finding> {
             .value("gpu_modules", listed(gpus))
             .value("peer_modules", listed(peers))
             .value("open_modules", open)
-            .file("sys/module")
+            .file(MODULES)
             .by("ibv_reg_dmabuf_mr")
             .file("proc/driver/nvidia/version")
             .mend(if nvidia && says != "not-taken" { "peer-memory" } else { "dma-buf-nic" }),

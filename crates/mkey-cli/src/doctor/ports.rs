@@ -3,12 +3,15 @@
 use super::code::Code;
 use super::context::Context;
 use super::finding::{Finding, Status};
+use crate::files::garbage;
 use crate::interfaces::{self, DEVICES};
 
 /// Identifiers beyond this index are not looked at; tables have 256.
 const MOST_GIDS: usize = 512;
 /// What a path MTU of 4096 needs of the Ethernet interface below it: headers of IPv6, UDP and RoCE.
 const JUMBO: u64 = 4200;
+/// The kernel has the MTU of an interface as a signed number of 32 bits.
+const MOST_MTU: u64 = (1 << 31) - 1;
 
 /// The checks.
 pub fn check(at: &Context) -> Vec<Finding> {
@@ -110,7 +113,11 @@ fn mtu(at: &Context, device: &str, port: &str) -> Vec<Finding> {
         let file = format!("sys/class/net/{net}/mtu");
         let subject = format!("{device}/{port}");
         let mtu = match at.files.number(&file) {
-            Ok(mtu) => mtu,
+            Ok(mtu) if mtu <= MOST_MTU => mtu,
+            Ok(odd) => {
+                let unread = garbage(&file, &odd.to_string());
+                return Finding::unread(Code::Mtu, &unread).of(subject);
+            }
             Err(unread) => return Finding::unread(Code::Mtu, &unread).of(subject),
         };
         let (status, says) = match mtu {

@@ -4,6 +4,7 @@ use super::checklist::Point;
 use super::code::Code;
 use super::finding::Status;
 use super::launcher::Launcher;
+use crate::exit::NO_REPORT;
 use crate::lang::Lang;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ pub struct Report {
     pub probes: bool,
     /// The process that was looked at.
     pub process: Process,
+    /// What no verdict can do without and could not be read, in words: empty if all was.
+    pub unread: Vec<String>,
     /// The checks, in the order of the codes.
     pub checks: Vec<Check>,
     /// The five points of a deployment.
@@ -91,8 +94,11 @@ pub struct Mend {
 }
 
 impl Report {
-    /// The exit code: 0 if all is well, 1 for warnings, 2 if something will fail.
+    /// The exit code: 0 if all is well, 1 for warnings, 2 if something will fail, 3 if there is no verdict.
     pub fn exit_code(&self) -> u8 {
+        if !self.unread.is_empty() {
+            return NO_REPORT;
+        }
         exit_code(self.checks.iter().map(|check| check.status))
     }
 }

@@ -26,6 +26,12 @@ fn userfaultfd(at: &Context) -> Finding {
     let finding = if at.probes {
         match Watcher::new() {
             Ok(_) => Finding::new(Code::Userfaultfd, Status::Ok, "works").by("userfaultfd"),
+            // It reads its own mappings, which nothing refuses where /proc is not mounted.
+            Err(error) if !at.files.exists("proc/self") => {
+                Finding::new(Code::Userfaultfd, Status::NotReadable, "unread-missing")
+                    .word("file", "/proc/self")
+                    .by(error.source.call)
+            }
             Err(error) => {
                 let finding = Finding::new(Code::Userfaultfd, Status::Warn, "denied")
                     .word("why", errno::shown(&error.source.errno.into()))
@@ -49,7 +55,11 @@ fn userfaultfd(at: &Context) -> Finding {
 /// What mends that userfaultfd is denied: what denies it. `off`: the setting is 0.
 fn denial(at: &Context, finding: Finding, off: bool) -> Finding {
     // Since Linux 5.11 the setting is not about faults in user mode, which are asked for.
-    let old = kernel::version(&at.kernel()).is_some_and(|version| version < (5, 11));
+    let old = at
+        .kernel()
+        .ok()
+        .and_then(|kernel| kernel::version(&kernel))
+        .is_some_and(|version| version < (5, 11));
     let finding = if off && old && !at.has_capability(SYS_PTRACE) {
         finding.mend("userfaultfd")
     } else {

@@ -6,6 +6,7 @@ use super::finding::{Finding, Status};
 use super::launcher::Launcher;
 use super::report::{Check, Mend, printable};
 use crate::exit::End;
+use crate::files::Unread;
 use crate::lang::Lang;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -120,6 +121,14 @@ impl Words {
         })
     }
 
+    /// Why a file tells nothing, in words.
+    pub fn unread(&self, unread: &Unread, lang: Lang) -> String {
+        let finding = Finding::unread(Code::Memlock, unread);
+        let words: Vec<_> =
+            finding.words.iter().map(|(gap, word)| (*gap, printable(word))).collect();
+        self.fill(finding.says, lang, &words)
+    }
+
     /// A finding in words.
     pub fn check(&self, finding: &Finding, launcher: &Launcher, lang: Lang) -> Check {
         let about = self.about(finding.code);
@@ -158,7 +167,12 @@ impl Words {
             self.mends.iter().find(|mend| mend.id == id && mend.launcher.as_deref() == wanted)
         };
         let container = launcher.is_container();
-        let text = named(Some(launcher.name()))
+        let own = match launcher {
+            // What mends it at a login says so.
+            Launcher::Unknown => Launcher::Shell.name(),
+            known => known.name(),
+        };
+        let text = named(Some(own))
             .or_else(|| named(container.then_some("container")))
             .or_else(|| named(None))?;
         let word = |gap: &str| match (gap, launcher) {

@@ -80,6 +80,15 @@ impl Asked {
 
 /// Checks a cause; in words, what was seen.
 pub fn check(check: Check, process: &Process, asked: &Asked, lang: Lang) -> (Verdict, String) {
+    // The kernel refuses it with EINVAL before it looks at any page.
+    let of_pages = !matches!(check, Check::Rights | Check::Wraps | Check::Empty | Check::VmaLimit);
+    if let Some((address, length)) = asked.range.filter(|_| of_pages && asked.span().is_none()) {
+        let text = lang.pick(
+            "is beyond 2^64: refused with EINVAL before any page is looked at",
+            "超过 2^64：未查看任何页就以 EINVAL 拒绝",
+        );
+        return (Verdict::RuledOut, format!("{address:#x} + {length:#x} {text}"));
+    }
     let judged = match check {
         Check::Rights => rights(asked, lang),
         Check::Wraps => wraps(asked, lang),

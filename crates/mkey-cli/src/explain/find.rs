@@ -30,8 +30,12 @@ pub fn find<'l>(library: &'l Library, words: &[String]) -> Vec<Found<'l>> {
     if let Some(number) = number(text) {
         return by_number(library, number);
     }
-    let (verb, errno) = (errno::verb_in_text(text), errno::in_text(text));
-    let errno = errno.or_else(|| verb.and_then(|_| number_beside(text)));
+    if let Some(name) = errno::magnitude(text).and_then(errno::name_of) {
+        // A negative number is an errno, as the kernel has it.
+        let of_verb = by_errno(library, Some("reg_mr"), Some(name));
+        return if of_verb.is_empty() { by_errno(library, None, Some(name)) } else { of_verb };
+    }
+    let (verb, errno) = (errno::verb_in_text(text), errno_of(text));
     if verb.is_some() || errno.is_some() {
         let found = by_errno(library, verb, errno);
         if !found.is_empty() {
@@ -48,10 +52,19 @@ pub fn find<'l>(library: &'l Library, words: &[String]) -> Vec<Found<'l>> {
     by_claim(library, text)
 }
 
+/// The errno that a text names, or gives by its number.
+pub fn errno_of(text: &str) -> Option<&'static str> {
+    let by_number = || match errno::verb_in_text(text) {
+        Some(_) => number_beside(text).or_else(|| errno::by_number(text)),
+        None => errno::called_by_number(text),
+    };
+    errno::in_text(text).or_else(by_number)
+}
+
 /// The errno whose number stands beside the name of a verb, and nothing else.
 fn number_beside(text: &str) -> Option<&'static str> {
     let (one, other) = text.split_once(' ')?;
-    let value = number(other.trim()).or_else(|| number(one))?;
+    let value = errno::magnitude(other.trim()).or_else(|| errno::magnitude(one))?;
     errno::name_of(value)
 }
 
@@ -80,7 +93,7 @@ pub fn by_kind<'l>(library: &'l Library, text: &str) -> Option<Vec<Found<'l>>> {
         }
         "status" => Some(entries(library, &format!("status/{}", value?))),
         "event" => Some(entries(library, &format!("event/{}", value?))),
-        "errno" => Some(by_errno(library, None, errno::name_of(value?))),
+        "errno" => Some(by_errno(library, None, errno::name_of(errno::magnitude(rest.trim())?))),
         "syndrome" => Some(entries(library, &format!("syndrome/{:#x}", value?))),
         _ => None,
     }
@@ -204,7 +217,9 @@ pub fn line<'l>(library: &'l Library, text: &str) -> Vec<Found<'l>> {
         let syndrome = number_after(&lower, "syndrome");
         let entry = syndrome.and_then(|value| library.entry(&format!("syndrome/{value:#x}")));
         put(entry.map(Found::Entry));
-    } else if let (Some(verb), Some(errno)) = (errno::verb_in_text(text), errno::in_text(text)) {
+    } else if let Some(verb) = errno::verb_in_text(text)
+        && let Some(errno) = errno::in_text(text).or_else(|| errno::by_number(text))
+    {
         by_errno(library, Some(verb), Some(errno)).into_iter().for_each(|one| put(Some(one)));
     }
     found

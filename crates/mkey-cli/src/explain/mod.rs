@@ -20,7 +20,7 @@ use crate::bench::export;
 use crate::bench::sizes::parse_bytes;
 use crate::cli::print;
 use crate::exit::End;
-use crate::lang::LangArg;
+use crate::lang::{Lang, LangArg};
 use clap::Args;
 use evidence::Asked;
 use mkey_core::rights::Rights;
@@ -33,6 +33,7 @@ use texts::Library;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   mkey explain ibv_reg_mr ENOMEM           a verb and its errno
+  mkey explain \"ibv_reg_mr failed, errno=14\"  the same by number: errno=14, -14, returned -14, failed: 14
   mkey explain 12                          a completion status, by number, name or message
   mkey explain \"Failed status 4: wr_id 0 syndrom 0x51\"
   mkey explain vendor 0x51                 vendor_err of mlx5
@@ -45,7 +46,7 @@ use texts::Library;
   dmesg | mkey explain                     a log, annotated")]
 pub struct ExplainArgs {
     /// What: see the examples. Without it, the log on standard input is annotated ("-" says so)
-    #[arg(value_name = "WHAT")]
+    #[arg(value_name = "WHAT", allow_negative_numbers = true)]
     pub what: Vec<String>,
 
     /// Look at this process, and rank the causes by what is seen
@@ -81,7 +82,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), End> {
     let library = Library::load()?;
     let asked = Asked { range: args.addr.zip(args.len), access: args.access };
     let process = match args.pid {
-        Some(pid) => Some(process::read(Path::new("/"), pid, asked.span().as_ref())?),
+        Some(pid) => {
+            Some(process::read(Path::new("/"), pid, asked.span().as_ref(), args.lang.lang())?)
+        }
         None => None,
     };
     let process = process.as_ref().map(|process| (process, &asked));
@@ -89,10 +92,22 @@ pub fn run(args: &ExplainArgs) -> Result<(), End> {
     let log = args.what.is_empty() || args.what == ["-"];
     if log && process.is_none() {
         if args.json.is_some() {
-            return Err(End::Usage("--json is for WHAT and --pid, not for a log".to_owned()));
+            return Err(End::Usage(
+                maker
+                    .lang
+                    .pick(
+                        "--json is for WHAT and --pid, not for a log",
+                        "--json 用于 WHAT 和 --pid，不用于日志",
+                    )
+                    .to_owned(),
+            ));
         }
         if args.what.is_empty() && io::stdin().is_terminal() {
-            return Err(End::Usage("say what to explain, or give a log on standard input; mkey explain --help has examples".to_owned()));
+            let say = maker.lang.pick(
+                "say what to explain, or give a log on standard input; ",
+                "请写明要解释什么，或从标准输入给出日志；",
+            );
+            return Err(End::Usage(format!("{say}{}", examples(maker.lang))));
         }
         return log::annotate(&maker, io::stdin().lock(), io::stdout().lock());
     }
@@ -101,10 +116,10 @@ pub fn run(args: &ExplainArgs) -> Result<(), End> {
     } else {
         let found = find::find(&library, &args.what);
         if found.is_empty() {
-            return Err(unknown(&library, &args.what));
+            return Err(unknown(&library, &args.what, maker.lang));
         }
         if let Some(word) = words::stray(&library, &args.what) {
-            return Err(stray(&library, &word));
+            return Err(stray(&library, &word, maker.lang));
         }
         let mut report = maker.report(&found);
         report.assumed = words::assumed(&library, &args.what, maker.lang);
@@ -120,36 +135,69 @@ pub fn run(args: &ExplainArgs) -> Result<(), End> {
 }
 
 /// What mends a question that nothing is like.
-const EXAMPLES: &str = "mkey explain --help has examples";
-
-fn stray(library: &Library, word: &str) -> End {
-    let mend = match words::nearest(library, word) {
-        Some(name) => format!("the nearest that is known is {name}"),
-        None if word.starts_with("ibv_") => {
-            let verbs: Vec<String> = errno::verbs().map(|verb| format!("ibv_{verb}")).collect();
-            format!("the verbs that are known are {}", verbs.join(", "))
-        }
-        None => words::wanted(library, &[word.to_owned()]).unwrap_or_else(|| EXAMPLES.to_owned()),
-    };
-    End::Usage(format!("{word:?} is not known; {mend}"))
+fn examples(lang: Lang) -> String {
+    lang.pick("mkey explain --help has examples", "示例见 mkey explain --help").to_owned()
 }
 
-fn unknown(library: &Library, what: &[String]) -> End {
-    if let Some(wanted) = words::wanted(library, what) {
+/// That something is not known, and what mends it.
+fn not_known(what: &str, mend: &str, lang: Lang) -> End {
+    End::Usage(match lang {
+        Lang::En => format!("{what:?} is not known; {mend}"),
+        Lang::Zh => format!("不认识 {what:?}；{mend}"),
+    })
+}
+
+fn stray(library: &Library, word: &str, lang: Lang) -> End {
+    if errno::magnitude(word).is_some() {
+        let mend = lang.pick(
+            "an errno by its number is told as in ibv_reg_mr errno=14, by its name as in ibv_reg_mr EFAULT",
+            "errno 的编号写成 ibv_reg_mr errno=14 这样，名称写成 ibv_reg_mr EFAULT 这样",
+        );
+        return not_known(word, mend, lang);
+    }
+    let mend = match words::nearest(library, word) {
+        Some(name) => match lang {
+            Lang::En => format!("the nearest that is known is {name}"),
+            Lang::Zh => format!("最接近的是 {name}"),
+        },
+        None if word.starts_with("ibv_") => {
+            let verbs: Vec<String> = errno::verbs().map(|verb| format!("ibv_{verb}")).collect();
+            let known = lang.pick("the verbs that are known are ", "认识的 verb 有 ");
+            format!("{known}{}", verbs.join(", "))
+        }
+        None => words::wanted(library, &[word.to_owned()], lang).unwrap_or_else(|| examples(lang)),
+    };
+    not_known(word, &mend, lang)
+}
+
+fn unknown(library: &Library, what: &[String], lang: Lang) -> End {
+    if let Some(wanted) = words::wanted(library, what, lang) {
         return End::Usage(wanted);
+    }
+    let text = what.join(" ");
+    // Both are known, and not together.
+    if let (Some(verb), Some(errno)) = (errno::verb_in_text(&text), find::errno_of(&text)) {
+        return End::Usage(match lang {
+            Lang::En => format!(
+                "ibv_{verb} is not known to give {errno}; see mkey explain {errno}, mkey explain ibv_{verb}"
+            ),
+            Lang::Zh => format!(
+                "不知道 ibv_{verb} 会返回 {errno}；见 mkey explain {errno}、mkey explain ibv_{verb}"
+            ),
+        });
     }
     let similar = find::similar(library, what);
     if similar.is_empty()
         && let Some(word) = words::stray(library, what)
     {
-        return stray(library, &word);
+        return stray(library, &word, lang);
     }
     let mend = if similar.is_empty() {
-        EXAMPLES.to_owned()
+        examples(lang)
     } else {
-        format!("there are {}", similar.join(", "))
+        format!("{}{}", lang.pick("there are ", "有 "), similar.join(", "))
     };
-    End::Usage(format!("{:?} is not known; {mend}", what.join(" ")))
+    not_known(&text, &mend, lang)
 }
 
 fn parse_address(text: &str) -> Result<u64, String> {

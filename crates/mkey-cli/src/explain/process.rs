@@ -1,6 +1,7 @@
 //! What a live process shows of the memory that it registers: mappings, limits, pins.
 
 use crate::exit::End;
+use crate::lang::Lang;
 use crate::process::{self, kib_of};
 use serde::Serialize;
 use std::fs::{self, File};
@@ -79,22 +80,32 @@ impl Area {
 /// Looks at a process below `root`, and at a range of its memory if one is named.
 ///
 /// # Errors
-/// [`End::Failed`] if it is not there, or may not be looked at.
-pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>) -> Result<Process, End> {
+/// [`End::Failed`] if it is not there, has no memory, or may not be looked at; in words of a language.
+pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>, lang: Lang) -> Result<Process, End> {
     let folder = root.join("proc").join(pid.to_string());
     let text = |name: &str| -> Result<String, End> {
         let path = folder.join(name);
-        let bytes = fs::read(&path).map_err(|error| unreadable(pid, &path, &error))?;
+        let bytes = fs::read(&path).map_err(|error| unreadable(pid, &path, &error, lang))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let status = text("status")?;
+    if let Some(why) = process::without_memory(&status) {
+        return Err(End::Failed(why.told(&pid.to_string(), lang)));
+    }
     let holds = process::has_capability(&status, "CapEff", process::IPC_LOCK) == Some(true);
     let initial = process::is_initial_below(&folder);
     let fork_safe = text("environ").ok().map(|all| process::fork_safe(&all));
-    let memlock = process::limit(&text("limits")?, "Max locked memory");
+    // A limit that is not understood is not taken for none.
+    let memlock = process::limit(&text("limits")?, "Max locked memory").ok_or_else(|| {
+        let what = lang.pick(
+            "the line “Max locked memory” can not be understood",
+            "看不懂“Max locked memory”这一行",
+        );
+        End::Failed(format!("{}: {what}", folder.join("limits").display()))
+    })?;
     let mut process = Process {
         pid,
-        memlock: memlock.and_then(|limit| limit.soft),
+        memlock: memlock.soft,
         ipc_lock: holds && initial == Some(true),
         ipc_lock_elsewhere: holds && initial == Some(false),
         ipc_lock_somewhere: holds && initial.is_none(),
@@ -105,10 +116,10 @@ pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>) -> Result<Process
         ..Process::default()
     };
     let path = folder.join("smaps");
-    let smaps = File::open(&path).map_err(|error| unreadable(pid, &path, &error))?;
+    let smaps = File::open(&path).map_err(|error| unreadable(pid, &path, &error, lang))?;
     let mut parsed = Smaps::new(range.cloned());
     for line in BufReader::new(smaps).split(b'\n') {
-        let line = line.map_err(|error| unreadable(pid, &path, &error))?;
+        let line = line.map_err(|error| unreadable(pid, &path, &error, lang))?;
         parsed.line(&String::from_utf8_lossy(&line));
     }
     process.map_count = parsed.count;
@@ -124,9 +135,14 @@ pub fn read(root: &Path, pid: u32, range: Option<&Range<u64>>) -> Result<Process
     Ok(process)
 }
 
-fn unreadable(pid: u32, path: &Path, error: &std::io::Error) -> End {
+fn unreadable(pid: u32, path: &Path, error: &std::io::Error, lang: Lang) -> End {
+    let proc = path.parent().and_then(Path::parent).unwrap_or(path);
     let mend = match error.kind() {
-        std::io::ErrorKind::NotFound => "; there is no such process",
+        std::io::ErrorKind::NotFound if !process::is_mounted(proc) => lang.pick(
+            "; /proc is not mounted here, and no process can be looked at",
+            "；这里没有挂载 /proc，看不了任何进程",
+        ),
+        std::io::ErrorKind::NotFound => lang.pick("; there is no such process", "；没有这个进程"),
         std::io::ErrorKind::PermissionDenied => denied(
             &fs::read_to_string("/proc/self/status").unwrap_or_default(),
             &path
@@ -136,7 +152,8 @@ fn unreadable(pid: u32, path: &Path, error: &std::io::Error) -> End {
         ),
         _ => "",
     };
-    End::Failed(format!("process {pid}: {}: {error}{mend}", path.display()))
+    let process = lang.pick("process", "进程");
+    End::Failed(format!("{process} {pid}: {}: {error}{mend}", path.display()))
 }
 
 /// Why the kernel may refuse this process, by its `status`, to look at another, by that one's.

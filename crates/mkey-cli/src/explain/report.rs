@@ -226,6 +226,7 @@ pub fn title(entry: &Entry) -> String {
         (Some("errno"), Some("reg_mr"), Some(errno)) => {
             format!("ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_dmabuf_mr, ibv_rereg_mr: {errno}")
         }
+        (Some("errno"), Some("any"), Some(errno)) => errno.to_owned(),
         (Some("errno"), Some(verb), Some(errno)) => format!("ibv_{verb}: {errno}"),
         (Some("code"), Some(number), None) => format!("MK{number:0>4}"),
         (Some("counter"), Some(about), None) => {

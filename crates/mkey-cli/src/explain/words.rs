@@ -16,7 +16,7 @@ pub fn stray(library: &Library, words: &[String]) -> Option<String> {
     let text = words.join(" ");
     let text = text.trim();
     if by_kind(library, text).is_some()
-        || number(text).is_some()
+        || errno::magnitude(text).is_some()
         || by_name(library, text).is_some()
     {
         return None;
@@ -24,8 +24,15 @@ pub fn stray(library: &Library, words: &[String]) -> Option<String> {
     if let Some(status) = find::unknown_status(library, text) {
         return Some(format!("status {status}"));
     }
+    if find::errno_of(text).is_none()
+        && let Some(number) = errno::number_behind_verb(text)
+    {
+        return Some(number);
+    }
     let tokens: Vec<&str> = tokens(text).collect();
-    let is_line = tokens.len() > MOST_NAMES || words.iter().any(|word| word.trim().contains(' '));
+    let is_line = tokens.len() > MOST_NAMES
+        || words.iter().any(|word| word.trim().contains(' '))
+        || errno::by_number(text).is_some();
     let unknown = |token: &&&str| match is_line {
         true => is_misspelt(text, token),
         false => !is_known(library, text, token),
@@ -91,9 +98,15 @@ fn alike<S: AsRef<str>>(names: impl Iterator<Item = S>, word: &str) -> Option<S>
 pub fn assumed(library: &Library, words: &[String], lang: Lang) -> Option<String> {
     let text = words.join(" ");
     let text = text.trim();
-    if let Some(value) = number(text) {
+    if let Some(value) = errno::magnitude(text) {
         let errno = errno::name_of(value)?;
-        let status = library.entry(&format!("status/{value}")).is_some();
+        let of_verb = find::by_errno(library, Some("reg_mr"), Some(errno));
+        if of_verb.is_empty() {
+            return None;
+        }
+        let negative = text.starts_with('-');
+        let status = !negative && library.entry(&format!("status/{value}")).is_some();
+        let value = text;
         return Some(match (status, lang) {
             (true, Lang::En) => format!(
                 "{value} is taken for completion status {value}, and for errno {errno} of ibv_reg_mr."
@@ -107,11 +120,14 @@ pub fn assumed(library: &Library, words: &[String], lang: Lang) -> Option<String
     }
     let errno = match text.split_once([' ', '=', ':']) {
         Some((kind, rest)) if kind.eq_ignore_ascii_case("errno") => {
-            number(rest.trim()).and_then(errno::name_of)
+            errno::magnitude(rest.trim()).and_then(errno::name_of)
         }
         _ => None,
     };
-    let errno = errno.or_else(|| errno::in_text(text))?;
+    let errno = errno.or_else(|| find::errno_of(text))?;
+    if library.entry(&format!("errno/any/{errno}")).is_some() {
+        return None;
+    }
     let of_errno = find::by_errno(library, None, Some(errno));
     if errno::verb_in_text(text).is_some() || find::find(library, words) != of_errno {
         return None;
@@ -125,7 +141,7 @@ pub fn assumed(library: &Library, words: &[String], lang: Lang) -> Option<String
 }
 
 /// What a kind of number is to be like, where the question begins with the kind and the number is none.
-pub fn wanted(library: &Library, words: &[String]) -> Option<String> {
+pub fn wanted(library: &Library, words: &[String], lang: Lang) -> Option<String> {
     let text = words.join(" ");
     let text = text.trim();
     let kind = text.split([' ', '=', ':']).next().unwrap_or_default().to_ascii_lowercase();
@@ -133,21 +149,48 @@ pub fn wanted(library: &Library, words: &[String]) -> Option<String> {
         let ids = library.entries_of(kind).filter_map(|entry| entry.id.rsplit('/').next());
         ids.filter_map(number).max().unwrap_or(0)
     };
+    let told = |kind: &str, en: &str, zh: &str, number: &str| match lang {
+        Lang::En => format!("{kind}: {en} {kind} {number}"),
+        Lang::Zh => format!("{kind}：{zh} {kind} {number}"),
+    };
     Some(match kind.as_str() {
-        "key" | "rkey" | "lkey" | "mkey" => {
-            format!("{kind}: a number of at most 32 bits, please, as in {kind} 0x2be")
+        "key" | "rkey" | "lkey" | "mkey" => told(
+            &kind,
+            "a number of at most 32 bits, please, as in",
+            "请给最多 32 位的数，如",
+            "0x2be",
+        ),
+        "vendor" | "vendor_err" | "vend" | "syndrom" => told(
+            &kind,
+            "a number of at most 8 bits, please, as in",
+            "请给最多 8 位的数，如",
+            "0x51",
+        ),
+        "status" | "event" => {
+            let most = most(&format!("{kind}/"));
+            match lang {
+                Lang::En => format!("{kind}: a number from 0 to {most}, please"),
+                Lang::Zh => format!("{kind}：请给 0 到 {most} 的数"),
+            }
         }
-        "vendor" | "vendor_err" | "vend" | "syndrom" => {
-            format!("{kind}: a number of at most 8 bits, please, as in {kind} 0x51")
-        }
-        "status" => format!("status: a number from 0 to {}, please", most("status/")),
-        "event" => format!("event: a number from 0 to {}, please", most("event/")),
-        "errno" => {
-            "errno: the number of an errno that verbs give, please, as in errno 12".to_owned()
-        }
-        "syndrome" => "syndrome: a number that is known of mlx5's firmware, please".to_owned(),
+        "errno" => told(
+            &kind,
+            "the number of an errno that verbs give, please, as in",
+            "请给 verbs 返回的 errno 编号，如",
+            "12",
+        ),
+        "syndrome" => lang
+            .pick(
+                "syndrome: a number that is known of mlx5's firmware, please",
+                "syndrome：请给已知的 mlx5 固件编号",
+            )
+            .to_owned(),
         _ if find::looks_like_code(text) => {
-            format!("{text}: the codes of mkey are MK0001 to MK{:04}", most("code/"))
+            let most = most("code/");
+            match lang {
+                Lang::En => format!("{text}: the codes of mkey are MK0001 to MK{most:04}"),
+                Lang::Zh => format!("{text}：mkey 的编号为 MK0001 到 MK{most:04}"),
+            }
         }
         _ => return None,
     })
@@ -175,6 +218,9 @@ mod tests {
             ("ibv_reg_mr ENOMEM", None),
             ("ENOMEM ibv_reg_dmabuf_mr", None),
             ("reg_mr 524", None),
+            ("ibv_reg_mr returned -12", None),
+            ("ibv_reg_mr -14", None),
+            ("ibv_reg_mr returned -1", Some("-1")),
             ("ibv_reg_mr errno 12", None),
             ("ibv_reg_mr: Cannot allocate memory", None),
             ("Cannot allocate memory", None),
@@ -246,8 +292,8 @@ mod tests {
             ("MK9999", "MK0001 to MK00"),
         ] {
             assert!(find::find(&library, &words(text)).is_empty(), "{text}");
-            assert!(wanted(&library, &words(text)).unwrap().contains(part), "{text}");
+            assert!(wanted(&library, &words(text), Lang::En).unwrap().contains(part), "{text}");
         }
-        assert_eq!(wanted(&library, &words("nonsense")), None);
+        assert_eq!(wanted(&library, &words("nonsense"), Lang::En), None);
     }
 }

@@ -117,6 +117,7 @@ impl Host {
         host.link("proc/self/ns/pid", "pid:[4026531836]");
         host.link("proc/self/ns/net", "net:[4026531840]");
         host.link("proc/1/ns/net", "net:[4026531840]");
+        host.put("sys/module/ib_core/initstate", "live\n");
         host.put("proc/cmdline", "ro hugepagesz=2M hugepages=1024 iommu=pt\n");
         host.put("proc/sys/kernel/osrelease", "6.12.0\n");
         host.put("proc/sys/kernel/hostname", "node1\n");

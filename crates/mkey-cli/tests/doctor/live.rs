@@ -57,6 +57,32 @@ fn without_rdma_that_is_a_note_with_what_to_do() {
     }
 }
 
+/// Where `/proc` is not mounted nothing is told to be refused, missing or needed: that is only not known.
+#[test]
+fn without_proc_there_is_no_verdict_and_no_guess() {
+    let name = "without_proc_there_is_no_verdict_and_no_guess";
+    let without = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "umount -l /proc || exit 99; exec \"$@\"", "sh"]);
+        run(command.arg(env!("CARGO_BIN_EXE_mkey")).args(arguments))
+    };
+    let (code, stdout, stderr) = without(&["doctor", "--lang", "en", "--json"]);
+    if code == 99 || stderr.contains("unshare") {
+        return skipped(name, "/proc can not be unmounted here");
+    }
+    assert!(code == 3 && stderr.contains("no verdict"), "{code} {stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(report["unread"].as_array().unwrap().len(), 2, "{:#}", report["unread"]);
+    assert_ne!(report["kernel"], "?");
+    assert_eq!(status(&report, "USERFAULTFD", ""), "not-readable");
+    let protection = check(&report, "FORK_PROTECTION", "")["found"].as_str().unwrap();
+    assert!(!protection.contains("does not copy"), "{protection}");
+    for arguments in [&["doctor", "--pid", "1"][..], &["explain", "ENOMEM", "--pid", "1"]] {
+        let (_, stdout, stderr) = without(&[arguments, &["--lang", "en"]].concat());
+        assert!(stdout.is_empty() && stderr.contains("/proc is not mounted"), "{stderr}");
+    }
+}
+
 /// In the child.
 fn become_doctor(program: &str) -> ! {
     let memlock = std::env::var(MEMLOCK).unwrap().parse().unwrap();

@@ -107,3 +107,126 @@ fn files_that_were_read_do_not_fill_a_group() {
     let lines = mends(&report, "HUGE_PAGES_CGROUP", "2 MiB rsvd");
     assert_eq!(lines, format!("echo max | sudo tee /{group}/hugetlb.2MB.rsvd.max\n"));
 }
+
+/// A gate that asks for 0 is not passed by a host of which nothing is known.
+#[test]
+fn without_the_kernel_the_status_or_the_limits_there_is_no_verdict() {
+    for (file, odd) in [
+        ("proc/sys/kernel/osrelease", "x"),
+        ("proc/self/status", "Name:\tx\n"),
+        ("proc/self/limits", "Limit\n"),
+    ] {
+        let host = Host::healthy();
+        fs::remove_file(host.root().join(file)).unwrap();
+        let pipe = std::process::Command::new("mkfifo").arg(host.root().join(file)).status();
+        assert!(pipe.unwrap().success());
+        for lang in ["en", "zh"] {
+            let (code, stdout, stderr) = doctor(&host, &["--lang", lang]);
+            assert!(code == 3 && !stdout.is_empty(), "{file} {code}");
+            assert!(stderr.contains(file), "{stderr}");
+        }
+        fs::remove_file(host.root().join(file)).unwrap();
+        host.put(file, odd);
+        let report = report_of(&host, 3);
+        assert_eq!(report["unread"].as_array().unwrap().len(), 1, "{:#}", report["unread"]);
+    }
+    assert_eq!(report_of(&Host::healthy(), 0)["unread"], serde_json::json!([]));
+}
+
+fn report_of(host: &Host, expected: i32) -> serde_json::Value {
+    let (code, stdout, stderr) = doctor(host, &["--json", "--lang", "en"]);
+    assert_eq!(code, expected, "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+#[test]
+fn a_kernel_that_is_not_told_is_not_told_to_need_protection() {
+    let host = Host::healthy();
+    fs::remove_file(host.root().join("proc/sys/kernel/osrelease")).unwrap();
+    fs::remove_file(host.root().join("proc/self/environ")).unwrap();
+    let report = report_of(&host, 3);
+    let found = check(&report, "FORK_PROTECTION", "");
+    assert_eq!(found["status"], "not-readable");
+    let text = found["found"].as_str().unwrap();
+    assert!(text.contains("can not be seen") && text.contains("osrelease"), "{text}");
+    assert_eq!(report["kernel"], "?");
+}
+
+/// What is not there in a copy may not have been copied.
+#[test]
+fn what_was_not_copied_is_not_told_to_be_none() {
+    let host = Host::healthy();
+    fs::remove_dir_all(host.root().join("sys/class/infiniband/mlx5_0/device/iommu_group")).unwrap();
+    assert_eq!(status(&report_of(&host, 0), "IOMMU", "mlx5_0"), "ok");
+    fs::remove_file(host.root().join("proc/cmdline")).unwrap();
+    assert_eq!(status(&report_of(&host, 0), "IOMMU", "mlx5_0"), "not-readable");
+    assert_eq!(status(&report_of(&host, 0), "PEER_MEMORY", ""), "not-applicable");
+    fs::remove_dir_all(host.root().join("sys/module")).unwrap();
+    fs::remove_dir_all(host.root().join("sys/class/infiniband")).unwrap();
+    fs::create_dir_all(host.root().join("sys/class/infiniband")).unwrap();
+    for code in ["IOMMU", "PEER_MEMORY"] {
+        assert_eq!(status(&report_of(&host, 0), code, ""), "not-readable", "{code}");
+    }
+}
+
+#[test]
+fn a_counter_without_a_number_does_not_disappear() {
+    let host = Host::healthy();
+    let counters = "sys/class/infiniband/mlx5_0/ports/1/counters";
+    host.put(&format!("{counters}/symbol_error"), "99999999999999999999\n");
+    host.put(&format!("{counters}/port_rcv_errors"), "x\n");
+    let report = report_of(&host, 0);
+    let found = check(&report, "COUNTERS", "mlx5_0/1 unread");
+    assert_eq!(found["status"], "not-readable");
+    assert_eq!(found["measured"]["names"], "port_rcv_errors, symbol_error");
+    let text = found["found"].as_str().unwrap();
+    assert!(text.contains("port_rcv_errors, symbol_error"), "{text}");
+}
+
+/// The line at fault is quoted, and a figure that can not be is none.
+#[test]
+fn figures_that_can_not_be_are_told_with_their_line() {
+    let host = Host::healthy();
+    host.limits("99999999999999999999999", "1048576");
+    let told = |code: &str, subject: &str, ended: i32| {
+        let report = report_of(&host, ended);
+        let check = check(&report, code, subject);
+        assert_eq!(check["status"], "not-readable", "{check:#}");
+        check["found"].as_str().unwrap().to_owned()
+    };
+    assert!(told("MEMLOCK", "", 3).contains("“Max locked memory 9999"));
+    host.limits("65536000", "x");
+    assert!(told("NOFILE", "", 1).contains("“Max open files x"));
+    host.limits("unlimited", "1048576");
+    let status = "CapEff:\t0000000000000000\nVmLck:\t0 kB\nVmPin:\t18446744073709551615 kB\n";
+    host.put("proc/self/status", status);
+    assert!(told("PINNED", "", 0).contains("“VmPin: 18446744073709551615 kB”"));
+    host.put("proc/self/status", "CapEff:\t0\nVmLck:\tmany\nVmPin:\t0 kB\n");
+    assert!(told("PINNED", "", 0).contains("“VmLck: many”"));
+    host.put("sys/class/net/eth2/mtu", "18446744073709551615\n");
+    assert!(told("MTU", "mlx5_0/1", 0).contains("18446744073709551615"));
+    // A copy of a length that no list of mappings has is not counted for long.
+    let maps = host.root().join("proc/self/maps");
+    fs::File::create(maps).unwrap().set_len(10 << 30).unwrap();
+    assert!(told("MAP_COUNT", "", 0).contains("longer than any"));
+}
+
+#[test]
+fn processes_without_memory_have_no_report() {
+    let host = Host::healthy();
+    for (status, lang, part) in [
+        ("State:\tZ (zombie)\n", "en", "has ended"),
+        ("State:\tS (sleeping)\nKthread:\t1\n", "en", "thread of the kernel"),
+        ("State:\tI (idle)\n", "zh", "内核线程"),
+    ] {
+        host.put("proc/7/status", status);
+        let (code, stdout, stderr) = doctor(&host, &["--pid", "7", "--lang", lang]);
+        assert_eq!((code, stdout.as_str()), (3, ""), "{stderr}");
+        assert!(stderr.contains(part), "{stderr}");
+    }
+    let (code, _, stderr) = doctor(&host, &["--pid", "8", "--lang", "zh"]);
+    assert!(code == 3 && stderr.contains("没有这个进程"), "{stderr}");
+    fs::remove_dir_all(host.root().join("proc")).unwrap();
+    let (code, _, stderr) = doctor(&host, &["--pid", "1", "--lang", "en"]);
+    assert!(code == 3 && stderr.contains("/proc is not mounted"), "{stderr}");
+}

@@ -5,11 +5,13 @@ use crate::doctor::finding::Status;
 use crate::doctor::report::{KIND, Mend, SCHEMA, printable};
 use crate::doctor::texts::Words;
 use crate::exit::End;
-use crate::files::{Files, Unread, Why};
 use crate::input;
 use crate::lang::Lang;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// No report is as long as this, in bytes.
@@ -59,6 +61,9 @@ pub struct Skipped {
 #[derive(Deserialize)]
 struct Raw {
     host: String,
+    /// What no verdict can do without and could not be read.
+    #[serde(default)]
+    unread: Vec<String>,
     checks: Vec<Told>,
 }
 
@@ -68,20 +73,15 @@ struct Raw {
 /// [`End::Failed`] if the folder can not be read.
 pub fn folder(folder: &Path, words: &Words, lang: Lang) -> Result<(Vec<Host>, Vec<Skipped>), End> {
     let failed = |why: String| End::Failed(format!("{}: {why}", folder.display()));
-    let files = Files::below(Some(folder)).map_err(|error| failed(error.to_string()))?;
-    let names = files.names(".").map_err(|Unread { why, .. }| match why {
-        Why::Error(error) => failed(error),
-        Why::Denied => failed("permission denied".to_owned()),
-        other => failed(format!("{other:?}")),
-    })?;
+    let names = reports_in(folder).map_err(|error| failed(error.to_string()))?;
     let (mut reports, mut skipped) = (Vec::<(String, Raw)>::new(), Vec::new());
-    for name in names.into_iter().filter(|name| name.ends_with(".json")) {
+    for name in names {
         let read = if reports.len() < MOST {
             one(folder, &name, words, lang)
         } else {
             Err(words.common("skip-many", lang))
         };
-        let file = printable(&name);
+        let file = printable(&name.to_string_lossy());
         match read {
             Ok(raw) => reports.push((file, raw)),
             Err(why) => skipped.push(Skipped { file, why: printable(&why) }),
@@ -104,41 +104,67 @@ pub fn folder(folder: &Path, words: &Words, lang: Lang) -> Result<(Vec<Host>, Ve
 
 /// Whether a path is one of the reports in a folder, by whatever name.
 pub fn is_one_of(folder: &Path, path: &Path, words: &Words, lang: Lang) -> bool {
-    let names = Files::below(Some(folder)).ok().and_then(|files| files.names(".").ok());
-    let mut names = names.unwrap_or_default().into_iter().filter(|name| name.ends_with(".json"));
+    let mut names = reports_in(folder).unwrap_or_default().into_iter();
     names.any(|name| same(&folder.join(&name), path) && one(folder, &name, words, lang).is_ok())
 }
 
+/// The names in a folder that end in `.json`, in their order: any that a file may have.
+fn reports_in(folder: &Path) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in folder.read_dir()? {
+        let name = entry?.file_name();
+        if name.as_bytes().ends_with(b".json") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// Reads one report; why not, in words.
-fn one(folder: &Path, name: &str, words: &Words, lang: Lang) -> Result<Raw, String> {
+fn one(folder: &Path, name: &OsStr, words: &Words, lang: Lang) -> Result<Raw, String> {
     let path = folder.join(name);
     let unread = |what: String| words.fill("skip-unread", lang, &[("what", what)]);
     let length = match path.metadata() {
         Ok(data) if data.is_file() => data.len(),
-        Ok(_) => return Err(words.common("skip-foreign", lang)),
+        Ok(_) => return Err(words.common("skip-no-file", lang)),
         Err(error) => return Err(unread(error.to_string())),
     };
     if length > LONGEST {
         return Err(words.common("skip-large", lang));
     }
-    let bytes = input::read(&path, name, LONGEST, "report").map_err(|end| match end {
-        End::Failed(why) => unread(why),
-        other => unread(format!("{other:?}")),
-    })?;
+    let bytes =
+        input::read(&path, &name.to_string_lossy(), LONGEST, "report").map_err(
+            |end| match end {
+                End::Failed(why) => unread(why),
+                other => unread(format!("{other:?}")),
+            },
+        )?;
     #[derive(Deserialize)]
     struct Head {
         kind: String,
         schema: u32,
     }
     let foreign = || words.common("skip-foreign", lang);
-    let head: Head = serde_json::from_slice(&bytes).map_err(|_| foreign())?;
+    if bytes.is_empty() {
+        return Err(words.common("skip-empty", lang));
+    }
+    let head: Head = serde_json::from_slice(&bytes).map_err(|error| match error.is_eof() {
+        true => words.common("skip-cut", lang),
+        false => foreign(),
+    })?;
     if head.kind != KIND {
         return Err(foreign());
     }
     if head.schema > SCHEMA {
         return Err(words.fill("skip-newer", lang, &[("schema", head.schema.to_string())]));
     }
-    serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))
+    let raw: Raw = serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))?;
+    if !raw.unread.is_empty() {
+        let what = [("what", raw.unread.join(", "))];
+        return Err(words.fill("skip-no-verdict", lang, &what));
+    }
+    Ok(raw)
 }
 
 /// A check whose texts are fit to be printed.

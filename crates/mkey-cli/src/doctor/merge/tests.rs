@@ -100,6 +100,49 @@ fn what_is_no_report_is_skipped_and_told() {
     assert_eq!(merged.exit_code(), 1);
 }
 
+/// Why a file was skipped names what mends it; a name that is no text is a name.
+#[test]
+fn what_was_skipped_says_why_and_one_host_is_compared_with_none() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &[u8], bytes: &[u8]| {
+        fs::write(folder.path().join(OsStr::from_bytes(name)), bytes).unwrap();
+    };
+    let whole = report("a", "ok", "1").into_bytes();
+    put(b"\xff.json", &whole);
+    put(b"cut.json", &whole[..whole.len() / 2]);
+    put(b"empty.json", b"");
+    put(b"foreign.json", b"[1,2]");
+    fs::create_dir(folder.path().join("folder.json")).unwrap();
+    let unread =
+        br#"{"kind":"mkey-doctor","schema":1,"host":"u","unread":["/x is not there"],"checks":[]}"#;
+    put(b"unread.json", unread);
+    let merged = merged(folder.path());
+    assert_eq!(merged.hosts, ["a"]);
+    let skipped: Vec<_> = merged.skipped.iter().map(|s| (&*s.file, &*s.why)).collect();
+    let again = "make it again with mkey doctor --json";
+    assert_eq!(
+        skipped,
+        [
+            ("cut.json", &*format!("cut off: {again}")),
+            ("empty.json", &*format!("empty: {again}")),
+            ("folder.json", "no file"),
+            ("foreign.json", "not a report of mkey doctor"),
+            (
+                "unread.json",
+                "no verdict on this host: what all others rest on could not be read there (/x is not there)"
+            ),
+        ]
+    );
+    let words = Words::load().unwrap();
+    let text = text::merged(&merged, &words, Lang::En);
+    for part in ["1 host\n", "One host alone", "Nothing to mend on it."] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(!text.contains("alike"), "{text}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

@@ -15,7 +15,9 @@ pub fn merged(merged: &Merged, words: &Words, lang: Lang) -> String {
     let mut writer = Writer::new(words, lang);
     let colon = writer.colon();
     let hosts = merged.hosts.len().to_string();
-    let head = writer.filled("merge-head", &[("hosts", hosts.clone())]);
+    let one = merged.hosts.len() == 1;
+    let head = if one { "merge-head-one" } else { "merge-head" };
+    let head = writer.filled(head, &[("hosts", hosts.clone())]);
     writer.line("", &format!("mkey {} doctor --merge{colon}{head}", env!("CARGO_PKG_VERSION")));
     for skip in &merged.skipped {
         let told = [("file", skip.file.clone()), ("why", skip.why.clone())];
@@ -24,7 +26,7 @@ pub fn merged(merged: &Merged, words: &Words, lang: Lang) -> String {
     }
     writer.whole("");
     let head = if merged.differences.is_empty() {
-        writer.common("merge-alike")
+        writer.common(if one { "merge-one" } else { "merge-alike" })
     } else {
         format!("{}{colon}", writer.common("merge-differs"))
     };
@@ -34,7 +36,7 @@ pub fn merged(merged: &Merged, words: &Words, lang: Lang) -> String {
     }
     writer.whole("");
     let head = if merged.mends.is_empty() {
-        writer.common("merge-well")
+        writer.common(if one { "merge-well-one" } else { "merge-well" })
     } else {
         format!("{}{colon}", writer.common("merge-mend"))
     };

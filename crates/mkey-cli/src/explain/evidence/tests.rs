@@ -46,6 +46,31 @@ fn rights_and_ranges() {
     assert_eq!(verdict(Check::Empty, &healthy, &asked(4096, None)), Verdict::RuledOut);
 }
 
+/// An address and a length that run past the end say so at every cause that looks at pages.
+#[test]
+fn a_range_that_wraps_is_no_question_of_pages() {
+    let wraps = Asked { range: Some((u64::MAX - 0xfff, 2 << 20)), access: None };
+    let process = process(area(4096));
+    for kind in [
+        Check::HugeSplit,
+        Check::MemlockZero,
+        Check::Memlock,
+        Check::Unmapped,
+        Check::ProtNone,
+        Check::ReadOnly,
+        Check::DeviceMemory,
+        Check::SharedFile,
+        Check::HugePool,
+        Check::SecretMemory,
+    ] {
+        for (lang, part) in [(Lang::En, "beyond 2^64"), (Lang::Zh, "超过 2^64")] {
+            let (verdict, text) = check(kind, &process, &wraps, lang);
+            assert!(verdict == Verdict::RuledOut && text.contains(part), "{kind:?} {text}");
+        }
+    }
+    assert_eq!(verdict(Check::Wraps, &process, &wraps), Verdict::Found);
+}
+
 #[test]
 fn locked_memory_as_the_kernel_counts_it() {
     let mut process = process(area(1 << 20));

@@ -48,7 +48,7 @@ pub(crate) fn fixture(limit: &str, capabilities: &str) -> tempfile::TempDir {
 fn a_process_is_read_with_what_is_mapped_in_the_range() {
     let root = fixture("65536", "0000000000000000");
     let range = 0x7f00_0010_0000..0x7f00_0080_0000;
-    let process = read(root.path(), 7, Some(&range)).unwrap();
+    let process = read(root.path(), 7, Some(&range), Lang::En).unwrap();
     assert_eq!((process.memlock, process.pinned, process.map_count), (Some(65536), 40960, 4));
     assert_eq!(
         (process.max_map_count, process.fork_safe, process.ipc_lock),
@@ -70,23 +70,52 @@ fn a_process_is_read_with_what_is_mapped_in_the_range() {
 
 #[test]
 fn capabilities_and_limits() {
-    let all = read(fixture("unlimited", "000001ffffffffff").path(), 7, None).unwrap();
+    let all = read(fixture("unlimited", "000001ffffffffff").path(), 7, None, Lang::En).unwrap();
     assert!(all.ipc_lock && all.memlock.is_none() && all.areas.is_empty());
     let root = fixture("0", "0000000000004000");
     let link = root.path().join("proc/7/ns/user");
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("user:[4026532000]", &link).unwrap();
-    let contained = read(root.path(), 7, None).unwrap();
+    let contained = read(root.path(), 7, None, Lang::En).unwrap();
     assert!(!contained.ipc_lock && contained.ipc_lock_elsewhere && contained.memlock == Some(0));
 }
 
 #[test]
 fn a_process_that_is_not_there_is_said_so() {
     let root = fixture("0", "0");
-    let error = read(root.path(), 8, None).unwrap_err();
+    let error = read(root.path(), 8, None, Lang::En).unwrap_err();
     assert!(
         matches!(error, End::Failed(text) if text.contains("process 8") && text.contains("no such process"))
     );
+}
+
+/// One that ended, and a thread of the kernel, are not told to have a hole where memory was asked for.
+#[test]
+fn a_process_without_memory_is_said_so() {
+    let root = fixture("0", "0");
+    for (status, en, zh) in [
+        ("Name:\tx\nState:\tZ (zombie)\n", "has ended", "已经结束"),
+        (
+            "Name:\tkthreadd\nState:\tS (sleeping)\nKthread:\t1\n",
+            "thread of the kernel",
+            "内核线程",
+        ),
+        ("Name:\tkthreadd\nState:\tS (sleeping)\n", "thread of the kernel", "内核线程"),
+    ] {
+        fs::write(root.path().join("proc/7/status"), status).unwrap();
+        for (lang, part) in [(Lang::En, en), (Lang::Zh, zh)] {
+            let error = read(root.path(), 7, None, lang).unwrap_err();
+            assert!(matches!(&error, End::Failed(text) if text.contains(part)), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn where_proc_is_not_mounted_that_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("proc")).unwrap();
+    let error = read(root.path(), 1, None, Lang::En).unwrap_err();
+    assert!(matches!(&error, End::Failed(text) if text.contains("not mounted")), "{error:?}");
 }
 
 #[test]
@@ -109,7 +138,7 @@ fn this_process_can_be_read() {
     let value = Box::new(1u64);
     let at = &raw const *value as u64;
     let range = at..at + 8;
-    let process = read(Path::new("/"), std::process::id(), Some(&range)).unwrap();
+    let process = read(Path::new("/"), std::process::id(), Some(&range), Lang::En).unwrap();
     assert!(process.areas.len() == 1 && process.areas[0].write && process.gaps.is_empty());
     assert!(process.map_count > 10 && process.max_map_count.is_some());
 }

@@ -131,6 +131,8 @@ fn every_errno_of_the_verbs_is_there() {
         ("create_qp", &["EINVAL", "ENOMEM", "EOPNOTSUPP", "EPERM", "EAGAIN"]),
         ("create_cq", &["ENOMEM"]),
         ("fork_init", &["EINVAL"]),
+        // Of what is called before any verb of memory.
+        ("any", &["ENOENT", "EACCES", "ENODEV", "ETIMEDOUT"]),
     ];
     let mut count = 0;
     for (verb, errnos) in known {
