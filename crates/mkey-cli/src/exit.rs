@@ -13,7 +13,7 @@ pub const FAILED: u8 = 1;
 /// The command line asks for something that does not exist.
 pub const USAGE: u8 = 2;
 
-/// `mkey doctor`: no report could be made.
+/// `mkey doctor`, `mkey config check`: no report could be made.
 pub const NO_REPORT: u8 = 3;
 
 /// Why a run ended early.
