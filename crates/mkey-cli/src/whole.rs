@@ -56,7 +56,8 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         Err(_) if before.is_some() => return direct(path, content),
         Err(error) => return Err(error),
     };
-    file.write_all(content)?;
+    // By the file itself: an error is to name the path that was asked for, not that of this one.
+    file.as_file_mut().write_all(content)?;
     file.as_file().sync_all()?;
     match file.persist(&place) {
         Ok(_) => Ok(()),

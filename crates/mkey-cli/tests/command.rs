@@ -136,6 +136,7 @@ fn a_report_that_can_not_be_written_leaves_the_old_one() {
         let (code, _, stderr) = run(&mut shell);
         assert_eq!(code, 1, "{arguments}: {stderr}");
         assert!(stderr.contains("report.json: File too large"), "{arguments}: {stderr}");
+        assert!(!stderr.contains(".mkey-"), "{arguments}: {stderr}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old", "{arguments}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{arguments}");
     }

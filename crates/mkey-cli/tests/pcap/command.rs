@@ -202,8 +202,8 @@ fn the_name_in_the_json_opens_the_file() {
     }
 }
 
-/// Sends SIGINT to a command whose input stays open; how it ended.
-fn interrupted(bytes: &[u8], times: usize) -> std::process::Output {
+/// Sends SIGINT to a command whose input stays open, once or until it has ended; how it ended.
+fn interrupted(bytes: &[u8], once: bool) -> std::process::Output {
     use rustix::process::{Pid, Signal, kill_process};
     let mut child = mkey(&["pcap", "-"])
         .stdin(Stdio::piped())
@@ -223,7 +223,8 @@ fn interrupted(bytes: &[u8], times: usize) -> std::process::Output {
     while !caught() {
         std::thread::yield_now();
     }
-    for _ in 0..times {
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    while !once && child.try_wait().unwrap().is_none() {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         std::thread::yield_now();
     }
@@ -236,13 +237,16 @@ fn interrupted(bytes: &[u8], times: usize) -> std::process::Output {
 fn an_interrupt_ends_a_live_capture_with_its_report() {
     let whole = file();
     // The last frame has come in part.
-    let output = interrupted(&whole[..whole.len() - 5], 1);
+    let output = interrupted(&whole[..whole.len() - 5], true);
     let [stdout, stderr] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert!(stdout.contains("3 frames") && stderr.contains("stopped"), "{stdout}{stderr}");
     assert!(!stdout.contains("could not be read"), "{stdout}");
     // Of nothing there is no report.
     use std::os::unix::process::ExitStatusExt;
-    let output = interrupted(b"", 1);
+    let output = interrupted(b"", true);
+    assert_eq!((output.status.signal(), output.stdout.as_slice()), (Some(2), &b""[..]));
+    // The second ends it at once.
+    let output = interrupted(&whole, false);
     assert_eq!((output.status.signal(), output.stdout.as_slice()), (Some(2), &b""[..]));
 }
