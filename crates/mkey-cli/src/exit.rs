@@ -13,7 +13,8 @@ pub const FAILED: u8 = 1;
 /// The command line asks for something that does not exist.
 pub const USAGE: u8 = 2;
 
-/// `mkey doctor`: no verdict, for no report could be made or what all rests on could not be read.
+/// `mkey doctor`: no verdict, for no report could be made or what all rests on could not be read; `mkey
+/// config check`: nothing to compare could be read.
 pub const NO_REPORT: u8 = 3;
 
 /// Why a run ended early.

@@ -182,6 +182,29 @@ impl Files {
         self.path(path).exists()
     }
 
+    /// Where a path below the root leads, which is below the root also where links lead elsewhere. The path
+    /// need not be text.
+    ///
+    /// # Errors
+    /// As the system refuses; a link that leads out of the root.
+    pub fn place(&self, path: &Path) -> io::Result<PathBuf> {
+        let place = self.root.join(path);
+        let Some(inside) = &self.inside else { return Ok(place) };
+        let real = place.canonicalize()?;
+        if real.starts_with(inside) {
+            return Ok(real);
+        }
+        Err(io::Error::other("leads out of the root"))
+    }
+
+    /// Reads a file of whatever name: at most `longest` bytes.
+    ///
+    /// # Errors
+    /// As [`Self::place`] and [`bounded`].
+    pub fn bytes(&self, path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+        bounded(&self.place(path)?, longest)
+    }
+
     fn open(&self, path: &str) -> Result<File, Unread> {
         opened(&self.checked(path)?).map_err(|error| unread(path, &error))
     }

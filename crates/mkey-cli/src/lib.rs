@@ -7,7 +7,7 @@
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
 //! * [`mod@run`]: `mkey run`, programs that know nothing of mkey on software RNICs.
 //! * [`mod@pcap`]: `mkey pcap`, what RDMA traffic a capture holds.
-//! * [`input`]: files that are read.
+//! * [`input`]: files that are read. [`whole`]: files that are written.
 //! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
 //! * [`mod@doctor`]: `mkey doctor`, whether a host is ready for RDMA. [`process`]: what files of a process say.
 //! * [`mod@explain`]: `mkey explain`, what an error means and what mends it. [`lang`]: in which language.
@@ -34,9 +34,12 @@ pub mod monitor;
 pub mod pcap;
 pub mod process;
 pub mod run;
+pub mod whole;
 
 use clap::Parser;
+use exit::End;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Runs the command with these arguments (the first is the program's name). Results go to standard
@@ -46,10 +49,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli::run(cli),
         Err(error) => {
             let error = cli::in_words(error);
-            // Help and version are results: a closed pipe there is no failure, and no error
-            // message can be told if standard error is closed.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+            let printed = error.print().and_then(|()| io::stdout().flush());
+            return match printed {
+                // If standard error is closed there is nobody to tell.
+                _ if error.use_stderr() => ExitCode::from(exit::USAGE),
+                Ok(()) => ExitCode::from(exit::OK),
+                // Help and version are results.
+                Err(error) => End::output("standard output", &error).finish(),
+            };
         }
     };
     match outcome {

@@ -107,3 +107,37 @@ fn a_closed_pipe_ends_quietly() {
         assert_eq!((status.code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }
 }
+
+#[test]
+fn help_that_can_not_be_written_is_1() {
+    for arguments in [&["--help"][..], &["--version"], &["doctor", "--help"], &["pcap", "-h"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (code, _, stderr) = run(mkey(arguments).stdout(full));
+        assert_eq!(code, 1, "{arguments:?}");
+        assert!(stderr.starts_with("mkey: standard output: "), "{arguments:?}: {stderr}");
+    }
+}
+
+/// A limit of the size of files stands for a full file system.
+#[test]
+fn a_report_that_can_not_be_written_leaves_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    for arguments in [
+        "explain EINVAL --json \"$1\"",
+        "config host --json \"$1\"",
+        "config switch --vendor eos --json \"$1\"",
+        "devices --json \"$1\"",
+    ] {
+        std::fs::write(&path, "old").unwrap();
+        let line = format!("ulimit -f 0; exec \"$0\" {arguments}");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &line, env!("CARGO_BIN_EXE_mkey")]).arg(&path).stdin(Stdio::null());
+        let (code, _, stderr) = run(&mut shell);
+        assert_eq!(code, 1, "{arguments}: {stderr}");
+        assert!(stderr.contains("report.json: File too large"), "{arguments}: {stderr}");
+        assert!(!stderr.contains(".mkey-"), "{arguments}: {stderr}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old", "{arguments}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{arguments}");
+    }
+}

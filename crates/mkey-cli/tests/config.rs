@@ -167,6 +167,77 @@ fn check_says_what_it_lacks() {
         "--roce-dscp",
         "26",
     ]));
-    assert_eq!(code, 1);
+    assert_eq!(code, 3);
     assert!(stderr.contains("/nonexistent"), "{stderr}");
+}
+
+#[test]
+fn a_file_that_is_no_configuration_of_the_vendor_is_3_and_not_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("switch.cfg");
+    let check = |vendor: &str, content: &[u8]| {
+        std::fs::write(&path, content).unwrap();
+        let mut command = mkey(&["config", "check", "--roce-dscp", "26", "--roce-prio", "3"]);
+        run(command.args(["--vendor", vendor, "--switch"]).arg(&path))
+    };
+    let nxos =
+        b"hostname x\nclass-map type qos match-any R\n match dscp 26\ninterface Ethernet1/1\n";
+    for vendor in VENDORS {
+        for content in
+            [&b""[..], b"\n! nothing\n", b"\x7fELF\x02\0\0\xff", b"{}", b"[1]", b"Dear all,\n"]
+        {
+            let (code, stdout, stderr) = check(vendor, content);
+            assert_eq!((code, stdout.as_str()), (3, ""), "{vendor}, {content:?}: {stderr}");
+            assert!(stderr.contains("switch.cfg: "), "{stderr}");
+        }
+        let (code, stdout, stderr) = check(vendor, nxos);
+        assert_eq!(code == 3, vendor != "nxos", "{vendor}: {stdout}{stderr}");
+    }
+    let (_, _, stderr) = check("eos", nxos);
+    assert!(stderr.contains("is a line of Cisco NX-OS"), "{stderr}");
+    // One that says nothing of RoCE is compared: that is a result.
+    let (code, stdout, _) = check("eos", b"hostname leaf1\ninterface Ethernet1\n mtu 9214\n");
+    assert!(code == 1 && stdout.contains("MISMATCH  PFC for priority 3"), "{stdout}");
+    let (code, stdout, _) = check("sonic", br#"{"PORT": {"Ethernet0": {"mtu": "9100"}}}"#);
+    assert!(code == 1 && stdout.contains("MISMATCH"), "{stdout}");
+    // A result that can not be written is no contradiction, either.
+    let mut command = mkey(&["config", "check", "--roce-dscp", "26", "--json", "/dev/full"]);
+    let (code, _, stderr) = run(command.args(["--vendor", "eos", "--switch"]).arg(&path));
+    assert_eq!(code, 3, "{stderr}");
+}
+
+#[test]
+fn names_of_a_switch_do_not_steer_the_terminal() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let odd = "Eth\u{1b}]52;c;YWJj\u{7}\u{9b}31m\u{202e}1";
+    let config =
+        format!("hostname x\ninterface {odd}\n priority-flow-control priority 3 no-drop\n");
+    std::fs::write(file.path(), config).unwrap();
+    let marking = ["config", "check", "--roce-dscp", "26", "--roce-prio", "3", "--vendor", "eos"];
+    let steers = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+    let (code, stdout, _) = run(mkey(&marking).arg("--switch").arg(file.path()));
+    assert_eq!(code, 1);
+    assert!(!stdout.contains(steers), "{stdout:?}");
+    assert!(stdout.contains("\\u{1b}]52;c;YWJj\\u{7}"), "{stdout}");
+    // JSON keeps the name, and escapes it in its own way.
+    let (_, stdout, _) = run(mkey(&marking).args(["--json", "-", "--switch"]).arg(file.path()));
+    assert!(!stdout.contains(steers), "{stdout:?}");
+    let value: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(value["switch"]["ports"][odd].is_object(), "{stdout}");
+}
+
+#[test]
+fn a_nics_names_are_ones_that_can_be_and_no_option_is_dropped() {
+    for (arguments, part) in [
+        (&["--driver", "mlx5", "--pci", "zz"][..], "a PCI address"),
+        (&["--driver", "mlx5", "--netdev", ".."], "no network device"),
+        (&["--driver", "mlx5", "--netdev", "sixteencharacter"], "at most 15"),
+        (&["--driver", "bnxt", "--tool", "mlnx-qos"], "--tool is for mlx5"),
+        (&["--driver", "bnxt", "--pci", "0000:01:00.0"], "--pci is for mlx5"),
+        (&["--driver", "mlx5", "--roce-dscp", "64"], "64 is not in 0..=63"),
+    ] {
+        let (code, stdout, stderr) = run(&mut mkey(&[&["config", "nic"], arguments].concat()));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
 }

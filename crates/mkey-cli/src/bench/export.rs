@@ -2,12 +2,13 @@
 
 use super::report::{Report, Row, Summary};
 use crate::exit::End;
+use crate::model::check::obeyed;
+use crate::whole;
 use serde::Serialize;
-use std::fs;
-use std::io::Write;
+use std::fmt::Write;
 use std::path::Path;
 
-/// Writes `content` to `path`; "-" is standard output.
+/// Writes `content` to `path`, the whole of it or nothing; "-" is standard output.
 ///
 /// # Errors
 /// [`End`] as the output can not be written.
@@ -15,11 +16,7 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), End> {
     if is_stdout(path) {
         return crate::cli::print(content);
     }
-    let written = fs::File::create(path).and_then(|mut file| {
-        file.write_all(content)?;
-        file.flush()
-    });
-    written.map_err(|error| End::output(path.display(), &error))
+    whole::write(path, content).map_err(|error| End::output(path.display(), &error))
 }
 
 /// Whether a path names standard output.
@@ -32,9 +29,31 @@ pub fn is_stdout(path: &Path) -> bool {
 /// # Errors
 /// [`End::Failed`] if it can not be represented.
 pub fn json(report: &impl Serialize) -> Result<Vec<u8>, End> {
-    let mut text = serde_json::to_vec_pretty(report).map_err(End::failed)?;
-    text.push(b'\n');
-    Ok(text)
+    serde_json::to_string_pretty(report).map(ended).map_err(End::failed)
+}
+
+/// The report as JSON in one line.
+///
+/// # Errors
+/// [`End::Failed`] if it can not be represented.
+pub fn json_line(report: &impl Serialize) -> Result<Vec<u8>, End> {
+    serde_json::to_string(report).map(ended).map_err(End::failed)
+}
+
+/// JSON with a line end, and with escapes for what a terminal would obey in its strings: JSON itself asks
+/// for them below U+0020 alone.
+fn ended(json: String) -> Vec<u8> {
+    let mut text = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if c != '\n' && obeyed(c) {
+            // Each of them has 16 bits; and writing to a string does not fail.
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+    }
+    text.push('\n');
+    text.into_bytes()
 }
 
 /// Rows as CSV, below a head line with the names of their fields.

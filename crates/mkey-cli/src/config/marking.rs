@@ -51,19 +51,19 @@ impl Marking {
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkingArgs {
     /// Priority of RoCE, lossless
-    #[arg(long, value_name = "0-7", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..8))]
+    #[arg(long, value_name = "0-7", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub roce_prio: u8,
 
     /// DSCP of RoCE
-    #[arg(long, value_name = "0-63", default_value_t = 26, value_parser = clap::value_parser!(u8).range(0..64))]
+    #[arg(long, value_name = "0-63", default_value_t = 26, value_parser = clap::value_parser!(u8).range(0..=63))]
     pub roce_dscp: u8,
 
     /// Priority of congestion notification packets
-    #[arg(long, value_name = "0-7", default_value_t = 6, value_parser = clap::value_parser!(u8).range(0..8))]
+    #[arg(long, value_name = "0-7", default_value_t = 6, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub cnp_prio: u8,
 
     /// DSCP of congestion notification packets
-    #[arg(long, value_name = "0-63", default_value_t = 48, value_parser = clap::value_parser!(u8).range(0..64))]
+    #[arg(long, value_name = "0-63", default_value_t = 48, value_parser = clap::value_parser!(u8).range(0..=63))]
     pub cnp_dscp: u8,
 }
 

@@ -54,7 +54,9 @@ pub enum ConfigCommand {
     Host(WithJson<host::HostArgs>),
     /// Compare the marking of a host with the saved configuration of a switch
     ///
-    /// Exit code 0 if nothing contradicts, 1 if something does.
+    /// Exit codes: 0 nothing contradicts, 1 something does, 2 asked for wrongly, 3 no comparison could be
+    /// made: the file can not be read, or is no configuration of this vendor, or the result can not be
+    /// written.
     Check(check::CheckArgs),
 }
 

@@ -40,20 +40,20 @@ pub struct NicArgs {
     pub marking: MarkingArgs,
 
     /// The network device
-    #[arg(long, value_name = "NAME", default_value = "eth0", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", default_value = "eth0", value_parser = parse_netdev)]
     pub netdev: String,
 
     /// The RDMA device; mlx5_0 or bnxt_re0 if none is named
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub device: Option<String>,
 
-    /// The PCI address of a mlx5 NIC
-    #[arg(long, value_name = "ADDRESS", default_value = "0000:01:00.0", value_parser = parse_name)]
-    pub pci: String,
+    /// The PCI address of a mlx5 NIC; 0000:01:00.0 if none is named
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_pci)]
+    pub pci: Option<String>,
 
-    /// What sets QoS on mlx5
-    #[arg(long, default_value = "dcb")]
-    pub tool: Tool,
+    /// What sets QoS on mlx5; dcb if nothing is named
+    #[arg(long)]
+    pub tool: Option<Tool>,
 }
 
 /// The commands of a driver.
@@ -70,7 +70,13 @@ pub fn syntax(driver: Driver) -> Syntax {
 /// What contradicts itself, each in words.
 pub fn recipe(args: &NicArgs) -> Result<Recipe, Vec<String>> {
     let marking = args.marking.marking();
-    let wrong = marking.contradictions();
+    let mut wrong = marking.contradictions();
+    if args.driver == Driver::Bnxt {
+        let only =
+            |option: &str| format!("{option} is for mlx5: nothing here depends on it for bnxt");
+        wrong.extend(args.pci.is_some().then(|| only("--pci")));
+        wrong.extend(args.tool.is_some().then(|| only("--tool")));
+    }
     if !wrong.is_empty() {
         return Err(wrong);
     }
@@ -94,14 +100,14 @@ fn mlx5(args: &NicArgs, m: &Marking) -> Vec<Block> {
         Block::new("Which NIC.")
             .line(format!("NETDEV={}", args.netdev))
             .line(format!("DEVICE={device}"))
-            .line(format!("PCI={}", args.pci)),
+            .line(format!("PCI={}", args.pci.as_deref().unwrap_or("0000:01:00.0"))),
         pause_off(),
     ];
     let qos = Block::new(format!(
         "PFC on priority {} alone, DSCP trusted. Counters rx_prio{}_pause of ethtool -S exist only while it is on.",
         m.roce_prio, m.roce_prio
     ));
-    blocks.push(match args.tool {
+    blocks.push(match args.tool.unwrap_or(Tool::Dcb) {
         Tool::Dcb => qos
             .line(format!("dcb pfc set dev \"$NETDEV\" prio-pfc all:off {}:on", m.roce_prio))
             .line(format!(
@@ -190,10 +196,47 @@ fn programs(tos: u8) -> Block {
         .line(format!("export UCX_IB_TRAFFIC_CLASS={tos}"))
 }
 
+/// The kernel's rule for network devices, and what a script takes.
+fn parse_netdev(text: &str) -> Result<String, String> {
+    if text.len() > 15 {
+        return Err("a network device's name has at most 15 characters".to_owned());
+    }
+    if text == "." || text == ".." || text.contains(':') {
+        return Err("no network device can have this name".to_owned());
+    }
+    parse_name(text)
+}
+
+/// As sysfs writes it: domain, bus, device and function; the domain may be left out.
+fn parse_pci(text: &str) -> Result<String, String> {
+    let hex = |part: &str, digits: std::ops::RangeInclusive<usize>| {
+        digits.contains(&part.len()) && part.chars().all(|c| c.is_ascii_hexdigit())
+    };
+    let parts = |text: &str| -> Option<bool> {
+        let (before, function) = text.rsplit_once('.')?;
+        let (before, device) = before.rsplit_once(':')?;
+        let (domain, bus) = before.rsplit_once(':').unwrap_or(("0000", before));
+        let device = hex(device, 2..=2) && u8::from_str_radix(device, 16).is_ok_and(|n| n < 32);
+        let function = matches!(function.as_bytes(), [b'0'..=b'7']);
+        Some(hex(domain, 4..=8) && hex(bus, 2..=2) && device && function)
+    };
+    match parts(text) {
+        Some(true) => Ok(text.to_owned()),
+        _ => Err("a PCI address, please, as in 0000:c1:00.0".to_owned()),
+    }
+}
+
 /// Names stand in a script: letters, digits and `-.:_` alone.
 fn parse_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
-    if !text.is_empty() && text.len() <= 64 && !text.starts_with('-') && text.chars().all(fits) {
+    // The kernel's longest name of an RDMA device is of 63.
+    let is_path = text == "." || text == "..";
+    if !text.is_empty()
+        && text.len() < 64
+        && !is_path
+        && !text.starts_with('-')
+        && text.chars().all(fits)
+    {
         Ok(text.to_owned())
     } else {
         Err("letters, digits and -.:_, please".to_owned())
@@ -209,6 +252,24 @@ mod tests {
         for bad in ["", "-i", "eth0;reboot", "$(x)", "a b", "\"", "`x`"] {
             assert!(parse_name(bad).is_err(), "{bad}");
         }
-        assert_eq!(parse_name("0000:c1:00.0").as_deref(), Ok("0000:c1:00.0"));
+        assert_eq!(parse_name("mlx5_bond-0").as_deref(), Ok("mlx5_bond-0"));
+    }
+
+    #[test]
+    fn names_and_addresses_are_ones_that_can_be() {
+        for good in ["eth0", "enp193s0f0np0.4", "a2345678901234_"] {
+            assert!(parse_netdev(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a23456789012345x", "eth0:1", "a/b"] {
+            assert!(parse_netdev(bad).is_err(), "{bad}");
+        }
+        for good in ["0000:c1:00.0", "c1:1f.7", "10000:00:00.0"] {
+            assert!(parse_pci(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["zz", "0000:c1:20.0", "0000:c1:00.8", "0000:c1:00", "c1:00.0;x", "c1:00.", "1:00.0"]
+        {
+            assert!(parse_pci(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -47,7 +47,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Control characters, and those that turn the direction of writing.
-fn obeyed(c: char) -> bool {
+pub fn obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

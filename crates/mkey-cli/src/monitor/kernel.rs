@@ -3,16 +3,21 @@
 
 use super::told::Told;
 use crate::device::{PATIENCE, within};
+use crate::files::Files;
 use mkey_ibverbs::{IbvDevice, Limits};
 use mkey_os::ethtool;
 use mkey_os::rdma_netlink::Counter;
 use mkey_os::rdma_netlink::resources::{self, Kind, Owner, Region};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Below a root, what the kernel answered there; [`Answers`] as JSON.
 pub const ANSWERS: &str = "mkey-monitor.json";
+
+/// No list of answers is as long as this, in bytes.
+const LONGEST: u64 = 16 << 20;
 
 /// Kinds of objects that are shown, in this order.
 pub const KINDS: [&str; 5] = ["mr", "mw", "qp", "cq", "pd"];
@@ -97,14 +102,17 @@ pub struct RegionAnswer {
 }
 
 impl Kernel {
-    /// The one that answers for `root`.
-    pub fn of(root: &Path) -> Self {
-        if root == Path::new("/") {
+    /// The one that answers for a root.
+    pub fn of(files: &Files) -> Self {
+        if files.live() {
             return Self::Live(HashMap::new());
         }
-        let read = std::fs::read(root.join(ANSWERS)).map_err(|error| error.to_string());
+        let read = files.bytes(Path::new(ANSWERS), LONGEST + 1).map_err(|error| error.to_string());
         let answers = read
-            .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
+            .and_then(|bytes| match bytes.len() as u64 > LONGEST {
+                true => Err(format!("longer than {LONGEST} bytes")),
+                false => parsed(&bytes).map_err(|error| error.to_string()),
+            })
             .map_err(|why| format!("{ANSWERS}, for what no other file tells: {why}"));
         Self::Recorded(answers.into())
     }
@@ -136,6 +144,22 @@ impl Kernel {
             },
         }
     }
+}
+
+/// Answers, without what would steer a terminal.
+fn parsed(bytes: &[u8]) -> serde_json::Result<Answers> {
+    fn cleaned(value: Value) -> Value {
+        let clean = |text: String| super::files::clean(text.as_bytes());
+        match value {
+            Value::String(text) => Value::String(clean(text)),
+            Value::Array(all) => all.into_iter().map(cleaned).collect(),
+            Value::Object(all) => {
+                all.into_iter().map(|(name, value)| (clean(name), cleaned(value))).collect()
+            }
+            other => other,
+        }
+    }
+    serde_json::from_value(cleaned(serde_json::from_slice(bytes)?))
 }
 
 fn recorded(answers: &Told<Answers>, name: &str) -> DeviceAnswers {
@@ -265,14 +289,18 @@ mod tests {
     #[test]
     fn a_root_without_answers_says_which_file_would_have_them() {
         let root = tempfile::tempdir().unwrap();
-        let mut kernel = Kernel::of(root.path());
+        let of = || Kernel::of(&Files::below(Some(root.path())).unwrap());
+        let mut kernel = of();
         let devices = kernel.devices(&["mlx5_0".to_owned()]);
         let why = devices["mlx5_0"].objects.why_not().unwrap();
         assert!(why.contains(ANSWERS) && why.contains("No such file"), "{why}");
         assert!(kernel.statistics("eth0").why_not().unwrap().contains(ANSWERS));
         std::fs::write(root.path().join(ANSWERS), "{\"devices\": 5}").unwrap();
-        let why = Kernel::of(root.path()).statistics("eth0");
+        let why = of().statistics("eth0");
         assert!(why.why_not().unwrap().contains("invalid type"), "{why:?}");
+        let odd = r#"{"interfaces": {"eth0": {"not_read": "\u001b[31m\u202e"}}}"#;
+        std::fs::write(root.path().join(ANSWERS), odd).unwrap();
+        assert_eq!(of().statistics("eth0").why_not(), Some("\u{fffd}[31m\u{fffd}"));
     }
 
     #[test]
@@ -306,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_device_that_this_system_has_not_is_told_so() {
-        let mut kernel = Kernel::of(Path::new("/"));
+        let mut kernel = Kernel::of(&Files::below(None).unwrap());
         let devices = kernel.devices(&["no such device".to_owned()]);
         assert!(devices["no such device"].objects.why_not().is_some());
     }

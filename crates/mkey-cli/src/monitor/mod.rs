@@ -4,6 +4,7 @@
 //!   asked. [`pinned`], [`ports`]: processes; devices. [`told`]: what could not be read says why.
 //! * [`mod@counter`]: counters and their rates. [`known`]: what they mean. [`judge`]: what is worth a
 //!   look, and what explains it.
+//!   [`unread`]: what could not be read.
 //! * [`view`]: the tables. [`text`] prints them, [`screen`] shows them, [`serve`] is for Prometheus.
 
 pub mod counter;
@@ -18,6 +19,7 @@ pub mod screen;
 pub mod serve;
 pub mod text;
 pub mod told;
+pub mod unread;
 pub mod view;
 
 use crate::cli::print;
@@ -90,9 +92,10 @@ struct Report<'s> {
 /// # Errors
 /// [`End`]: how the run ended before it was done; [`End::Usage`] for a device that is not there.
 pub fn run(args: &MonitorArgs) -> Result<(), End> {
-    check(args)?;
     let lang = args.lang.lang();
-    let mut host = Host::new(&args.root, args.device.as_deref());
+    let no_root = |error| End::Usage(format!("{}: {error}", args.root.display()));
+    let mut host = Host::new(&args.root, args.device.as_deref()).map_err(no_root)?;
+    check(args, &host)?;
     if let Some(address) = args.prometheus {
         return serve::run(address, host, args.interval);
     }
@@ -118,13 +121,10 @@ pub fn run(args: &MonitorArgs) -> Result<(), End> {
 }
 
 /// A device that is asked for has to be there.
-fn check(args: &MonitorArgs) -> Result<(), End> {
-    if !args.root.is_dir() {
-        return Err(End::Usage(format!("{} is no folder", args.root.display())));
-    }
+fn check(args: &MonitorArgs, host: &Host) -> Result<(), End> {
     let Some(wanted) = &args.device else { return Ok(()) };
     let names: Vec<String> =
-        ports::names(&args.root).iter().map(|name| files::shown(name)).collect();
+        ports::names(host.files()).iter().map(|name| files::shown(name)).collect();
     if names.contains(wanted) {
         return Ok(());
     }
@@ -151,9 +151,7 @@ fn lines(host: &mut Host, interval: Duration, begun: Instant, lang: Lang) -> Res
         let mut now = host.look(begun.elapsed());
         now.compare(&before);
         let report = Report { sample: &now, findings: judge::findings(&now, lang) };
-        let mut line = serde_json::to_vec(&report).map_err(End::failed)?;
-        line.push(b'\n');
-        print(&line)?;
+        print(&crate::bench::export::json_line(&report)?)?;
         before = now;
     }
 }

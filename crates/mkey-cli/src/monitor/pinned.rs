@@ -2,6 +2,7 @@
 
 use super::files;
 use super::told::Told;
+use crate::files::Files;
 use crate::process;
 use serde::Serialize;
 use std::fs;
@@ -55,17 +56,21 @@ impl Process {
 }
 
 /// Looks at every process below `root`.
-pub fn read(root: &Path) -> Told<Pinned> {
-    let folder = root.join("proc");
-    if let Err(error) = fs::read_dir(&folder) {
-        return Told::not(format!("{}: {error}", folder.display()));
+pub fn read(root: &Files) -> Told<Pinned> {
+    let folder = Path::new("proc");
+    if let Err(error) = files::list(root, folder) {
+        return Told::not(format!("/proc: {error}"));
+    }
+    let numbers = files::numbers(root, folder);
+    if numbers.is_empty() {
+        return Told::not("no process is below /proc: not mounted, or not gathered");
     }
     let mut pinned = Pinned::default();
-    for pid in files::numbers(&folder) {
-        match one(&folder.join(pid.to_string()), pid) {
+    for pid in numbers {
+        match one(root, &folder.join(pid.to_string()), pid) {
             Ok(found) => pinned.processes.extend(found),
-            // It has ended meanwhile.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            // It has ended meanwhile, which none does in a copy.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && root.live() => {}
             Err(error) if error.raw_os_error() == Some(ESRCH) => {}
             Err(_) => pinned.unread += 1,
         }
@@ -75,35 +80,45 @@ pub fn read(root: &Path) -> Told<Pinned> {
 }
 
 /// The name of a process; `None` if it is gone.
-pub fn name(root: &Path, pid: u32) -> Option<String> {
-    files::text(&root.join(format!("proc/{pid}/comm"))).ok()
+pub fn name(root: &Files, pid: u32) -> Option<String> {
+    files::text(root, Path::new(&format!("proc/{pid}/comm"))).ok()
 }
 
 /// A process that ends while its file is read.
 const ESRCH: i32 = 3;
 
 /// A process, if it pins or locks any.
-fn one(folder: &Path, pid: u32) -> std::io::Result<Option<Process>> {
-    let status = files::bytes(&folder.join("status"))?;
+fn one(root: &Files, folder: &Path, pid: u32) -> std::io::Result<Option<Process>> {
+    let status = files::bytes(root, &folder.join("status"))?;
     let status = String::from_utf8_lossy(&status);
-    // Threads of the kernel have no memory of their own.
-    let kib = |name: &str| process::kib_of(&status, name).unwrap_or(0);
-    let (pinned, locked) = (kib("VmPin"), kib("VmLck"));
+    // Threads of the kernel have no memory of their own, and no such lines.
+    let kib = |name: &str| match (process::field(&status, name), process::kib_of(&status, name)) {
+        (Some(_), None) => Err(std::io::Error::from(std::io::ErrorKind::InvalidData)),
+        (_, kib) => Ok(kib.unwrap_or(0)),
+    };
+    let (pinned, locked) = (kib("VmPin")?, kib("VmLck")?);
     if pinned == 0 && locked == 0 {
         return Ok(None);
     }
     let holds = process::has_capability(&status, "CapEff", process::IPC_LOCK) == Some(true);
     // In another user namespace, as in a rootless container, the limit counts all the same.
-    let limit = match (holds, process::is_initial_below(folder)) {
+    let limit = match (holds, is_initial(root, folder)) {
         (true, Some(true)) => Told::Is(Limit::Privileged),
         (true, None) => Told::not("CAP_IPC_LOCK is held; in which user namespace can not be read"),
-        (true, Some(false)) | (false, _) => match files::bytes(&folder.join("limits")) {
+        (true, Some(false)) | (false, _) => match files::bytes(root, &folder.join("limits")) {
             Ok(limits) => memlock(&String::from_utf8_lossy(&limits)),
             Err(error) => Told::not(error),
         },
     };
-    let name = files::text(&folder.join("comm")).unwrap_or_else(|_| "?".to_owned());
+    let name = files::text(root, &folder.join("comm")).unwrap_or_else(|_| "?".to_owned());
     Ok(Some(Process { pid, name, pinned, locked, limit }))
+}
+
+/// Whether a process lives in the user namespace that the kernel booted with.
+fn is_initial(root: &Files, folder: &Path) -> Option<bool> {
+    let link = root.place(&folder.join("ns")).and_then(|ns| fs::read_link(ns.join("user"))).ok();
+    let map = files::text(root, &folder.join("uid_map")).ok();
+    process::in_initial_namespace(link.as_deref().and_then(Path::to_str), map.as_deref())
 }
 
 /// The soft limit in `/proc/PID/limits`.
@@ -135,11 +150,11 @@ mod tests {
     #[test]
     fn a_privilege_counts_in_the_initial_user_namespace_only() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path();
-        let put = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+        let put = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        let files = Files::below(Some(root.path())).unwrap();
         put("status", "VmPin:\t  8 kB\nCapEff:\t0000000000004000\n");
         put("limits", "Max locked memory         65536 65536 bytes\n");
-        let limit = || one(folder, 7).unwrap().unwrap().limit;
+        let limit = || one(&files, Path::new(""), 7).unwrap().unwrap().limit;
         assert!(limit().why_not().unwrap().contains("can not be read"));
         put("uid_map", "0 1000 1\n");
         assert_eq!(limit(), Told::Is(Limit::Bytes(65536)));

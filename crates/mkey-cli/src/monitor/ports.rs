@@ -6,6 +6,7 @@ use super::files;
 use super::kernel::{DeviceAnswers, Holder, Kernel, Objects, RegionAnswer};
 use super::known;
 use super::told::Told;
+use crate::files::Files;
 use crate::interfaces::{self, DEVICES};
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -69,23 +70,27 @@ pub struct Region {
     pub counters: Vec<Counter>,
 }
 
+/// Why there are no devices where all is well.
+pub const NONE: &str = "the kernel has no RDMA devices (no /sys/class/infiniband)";
+
 /// Settings that stand among the counters.
 const NO_COUNTERS: [&str; 1] = ["lifespan"];
 
 /// The names of the devices below a root.
-pub fn names(root: &Path) -> Vec<OsString> {
-    files::names(&root.join(DEVICES))
+pub fn names(root: &Files) -> Vec<OsString> {
+    files::names(root, Path::new(DEVICES))
 }
 
 /// Reads the devices below a root, or the one of that name.
-pub fn read(root: &Path, kernel: &mut Kernel, only: Option<&str>) -> Told<Vec<Device>> {
-    let folder = root.join(DEVICES);
-    if let Err(error) = fs::read_dir(&folder) {
+pub fn read(root: &Files, kernel: &mut Kernel, only: Option<&str>) -> Told<Vec<Device>> {
+    let folder = Path::new(DEVICES);
+    if let Err(error) = files::list(root, folder) {
         return Told::not(match error.kind() {
+            std::io::ErrorKind::NotFound if root.exists("sys/class") => NONE.to_owned(),
             std::io::ErrorKind::NotFound => {
-                "the kernel has no RDMA devices (no /sys/class/infiniband)".to_owned()
+                "/sys/class is not there: not mounted, or not gathered".to_owned()
             }
-            _ => format!("{}: {error}", folder.display()),
+            _ => format!("/{DEVICES}: {error}"),
         });
     }
     let names: Vec<OsString> = names(root)
@@ -96,12 +101,18 @@ pub fn read(root: &Path, kernel: &mut Kernel, only: Option<&str>) -> Told<Vec<De
     let mut answers = kernel.devices(&shown);
     let devices = names.iter().zip(shown).map(|(file, name)| {
         let answers = answers.remove(&name);
-        device(&folder.join(file), name, answers, kernel)
+        device((root, &folder.join(file)), name, answers, kernel)
     });
     Told::Is(devices.collect())
 }
 
-fn device(folder: &Path, name: String, answers: Option<DeviceAnswers>, kernel: &Kernel) -> Device {
+/// A device, by its folder below a root.
+fn device(
+    (root, folder): (&Files, &Path),
+    name: String,
+    answers: Option<DeviceAnswers>,
+    kernel: &Kernel,
+) -> Device {
     let why = "not asked for";
     let DeviceAnswers { objects, regions } = answers
         .unwrap_or_else(|| DeviceAnswers { objects: Told::not(why), regions: Told::not(why) });
@@ -109,18 +120,20 @@ fn device(folder: &Path, name: String, answers: Option<DeviceAnswers>, kernel: &
         Told::Not { not_read } => Told::not(not_read),
         Told::Is(all) => Told::Is(regions_of(all)),
     };
-    let link = fs::read_link(folder.join("device/driver")).ok();
+    let link = root.place(&folder.join("device"));
+    let link = link.and_then(|device| fs::read_link(device.join("driver"))).ok();
     let driver = link.as_deref().and_then(Path::file_name).map(files::shown);
     // What has no hardware says by its description what it is.
-    let driver = driver
-        .or_else(|| files::text(&folder.join("node_desc")).ok().filter(|text| !text.is_empty()));
+    let driver = driver.or_else(|| {
+        files::text(root, &folder.join("node_desc")).ok().filter(|text| !text.is_empty())
+    });
     let objects =
         if driver.as_deref() == Some("irdma") { without_moving_limit(objects) } else { objects };
-    let node = files::number(&folder.join("device/numa_node"));
-    let numbers = files::numbers(&folder.join("ports"));
+    let node = files::number(root, &folder.join("device/numa_node"));
+    let numbers = files::numbers(root, &folder.join("ports"));
     let mut ports: Vec<Port> = Vec::with_capacity(numbers.len() + 1);
     // efa and others count for the whole device.
-    let (counters, _) = counters(&folder.join("hw_counters"));
+    let (counters, _) = counters(root, &folder.join("hw_counters"));
     if !counters.is_empty() {
         ports.push(Port {
             port: 0,
@@ -132,7 +145,7 @@ fn device(folder: &Path, name: String, answers: Option<DeviceAnswers>, kernel: &
         });
     }
     let (only, folder) = (numbers.len() == 1, &folder);
-    ports.extend(numbers.into_iter().map(|number| port(folder, number, only, kernel)));
+    ports.extend(numbers.into_iter().map(|number| port((root, folder), number, only, kernel)));
     let node = node.value().and_then(|node| u32::try_from(*node).ok());
     Device { name, driver, node, objects, regions, ports }
 }
@@ -166,15 +179,15 @@ fn without_moving_limit(mut objects: Told<Vec<Objects>>) -> Told<Vec<Objects>> {
     objects
 }
 
-fn port(device: &Path, number: u32, only: bool, kernel: &Kernel) -> Port {
+fn port((root, device): (&Files, &Path), number: u32, only: bool, kernel: &Kernel) -> Port {
     let folder = device.join("ports").join(number.to_string());
     // "4: ACTIVE"
-    let state = files::text(&folder.join("state")).map(|text| {
+    let state = files::text(root, &folder.join("state")).map(|text| {
         text.split_once(':').map_or(text.as_str(), |(_, state)| state).trim().to_owned()
     });
     let (mut all, mut missing) = (Vec::new(), Vec::new());
     for set in ["hw_counters", "counters"] {
-        let (counters, why) = counters(&folder.join(set));
+        let (counters, why) = counters(root, &folder.join(set));
         missing.extend(why.map(|why| format!("{set}: {why}")));
         // A name that is in both is that of the same counter.
         for counter in counters {
@@ -187,7 +200,7 @@ fn port(device: &Path, number: u32, only: bool, kernel: &Kernel) -> Port {
     if !all.is_empty() {
         missing.clear();
     }
-    let interface = interface(device, number, only);
+    let interface = interface(root, device, number, only);
     let pause = match &interface {
         None => Told::not("no network interface is told"),
         Some(interface) => match kernel.statistics(interface) {
@@ -207,25 +220,25 @@ fn pauses(statistics: Vec<(String, u64)>) -> Vec<Counter> {
 }
 
 /// The counters in a folder, by name, and why there are none.
-fn counters(folder: &Path) -> (Vec<Counter>, Option<String>) {
-    if let Err(error) = fs::read_dir(folder) {
+fn counters(root: &Files, folder: &Path) -> (Vec<Counter>, Option<String>) {
+    if let Err(error) = files::list(root, folder) {
         return (Vec::new(), Some(error.to_string()));
     }
-    let names = files::names(folder);
+    let names = files::names(root, folder);
     let names = names.iter().filter(|name| NO_COUNTERS.iter().all(|no| OsStr::new(no) != *name));
     let read = |file: &OsString| {
         let name = files::shown(file);
         let meaning = known::of_port(&name);
-        Counter::new(name, files::number(&folder.join(file)), meaning)
+        Counter::new(name, files::number(root, &folder.join(file)), meaning)
     };
     (names.map(read).collect(), None)
 }
 
 /// The network interface of a port, if it is one.
-fn interface(device: &Path, port: u32, only: bool) -> Option<String> {
-    let text = |name: &str| files::text(&device.join(name)).ok();
+fn interface(root: &Files, device: &Path, port: u32, only: bool) -> Option<String> {
+    let text = |name: &str| files::text(root, &device.join(name)).ok();
     let names = |name: &str| -> Vec<String> {
-        files::names(&device.join(name)).iter().map(|name| files::shown(name)).collect()
+        files::names(root, &device.join(name)).iter().map(|name| files::shown(name)).collect()
     };
     match interfaces::of_port(&port.to_string(), only, text, names).as_slice() {
         [interface] => Some(interface.clone()),

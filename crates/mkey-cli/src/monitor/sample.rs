@@ -6,11 +6,13 @@ use super::kernel::{Holder, Kernel};
 use super::pinned::{self, Pinned};
 use super::ports::{self, Device};
 use super::told::Told;
+use crate::files::Files;
 use mkey_os::hugepages;
 use mkey_os::limits::parse_ranges;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The form of the JSON.
@@ -81,16 +83,25 @@ pub struct NodePages {
 /// Where to look.
 #[derive(Debug)]
 pub struct Host {
-    root: PathBuf,
+    root: Files,
     device: Option<String>,
     kernel: Kernel,
 }
 
 impl Host {
     /// The system below `root`, and one of its devices or all.
-    pub fn new(root: &Path, device: Option<&str>) -> Self {
-        let kernel = Kernel::of(root);
-        Self { root: root.to_owned(), device: device.map(str::to_owned), kernel }
+    ///
+    /// # Errors
+    /// The root is not there.
+    pub fn new(root: &Path, device: Option<&str>) -> io::Result<Self> {
+        let root = Files::below(Some(root).filter(|root| *root != Path::new("/")))?;
+        let kernel = Kernel::of(&root);
+        Ok(Self { root, device: device.map(str::to_owned), kernel })
+    }
+
+    /// Its files.
+    pub fn files(&self) -> &Files {
+        &self.root
     }
 
     /// Looks at everything. `at` is the time on a clock that is never set.
@@ -98,7 +109,7 @@ impl Host {
         let devices = ports::read(&self.root, &mut self.kernel, self.device.as_deref());
         let processes = names_of_owners(&self.root, devices.value().map_or(&[], Vec::as_slice));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let host = files::text(&self.root.join("proc/sys/kernel/hostname"));
+        let host = files::text(&self.root, Path::new("proc/sys/kernel/hostname"));
         let huge_pages = huge_pages(&self.root);
         let pools = huge_pages.value().map_or(0, Vec::len);
         Sample {
@@ -161,7 +172,7 @@ fn compare_device(device: &mut Device, before: &Device, passed: Duration) {
 }
 
 /// The names of the processes that own something.
-fn names_of_owners(root: &Path, devices: &[Device]) -> BTreeMap<u32, String> {
+fn names_of_owners(root: &Files, devices: &[Device]) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
     let mut ask = |owner: &Holder| {
         if let Holder::Pid(pid @ 1..) = owner {
@@ -178,19 +189,23 @@ fn names_of_owners(root: &Path, devices: &[Device]) -> BTreeMap<u32, String> {
     names
 }
 
+/// The folder of the pools.
+const POOLS: &str = "sys/kernel/mm/hugepages";
+
 /// How many pools there are, whether they can be read or not.
-fn pool_folders(root: &Path) -> usize {
-    let names = files::names(&root.join("sys/kernel/mm/hugepages"));
+fn pool_folders(root: &Files) -> usize {
+    let names = files::names(root, Path::new(POOLS));
     names.iter().filter(|name| name.as_encoded_bytes().starts_with(b"hugepages-")).count()
 }
 
-fn huge_pages(root: &Path) -> Told<Vec<HugePages>> {
-    let nodes = files::text(&root.join("sys/devices/system/node/online")).ok();
+fn huge_pages(root: &Files) -> Told<Vec<HugePages>> {
+    let nodes = files::text(root, Path::new("sys/devices/system/node/online")).ok();
     let nodes = nodes.and_then(|list| parse_ranges(&list)).filter(|nodes| !nodes.is_empty());
     let nodes = nodes.unwrap_or_else(|| vec![0]);
     // Below a root that is not the system's a file may be anything.
-    let count = |path: &Path| files::number(&root.join(path)).value().copied();
-    let sizes = hugepages::sizes_below(root).into_iter();
+    let count = |path: &Path| files::number(root, path).value().copied();
+    let there = root.place(Path::new(POOLS)).is_ok();
+    let sizes = there.then(|| hugepages::sizes_below(root.root())).into_iter().flatten();
     let pools: Vec<_> =
         sizes.filter_map(|size| hugepages::pool_by(size, nodes.clone(), count)).collect();
     if pools.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::judge::{self, Finding, Level};
 use super::sample::Sample;
+use super::unread;
 use super::view::{self, Pane};
 use crate::lang::{Lang, columns};
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,7 +15,7 @@ pub fn report(sample: &Sample, top: usize, lang: Lang) -> String {
         put_pane(&mut text, &pane);
         text.push('\n');
     }
-    put_findings(&mut text, &judge::findings(sample, lang), lang);
+    put_findings(&mut text, &judge::findings(sample, lang), &unread::places(sample), lang);
     text
 }
 
@@ -61,14 +62,48 @@ pub fn cut(text: &str, width: usize) -> String {
 /// What was seen is not cut to less than this.
 const SHORTEST: usize = 16;
 
-fn put_findings(text: &mut String, findings: &[Finding], lang: Lang) {
+/// What stands in place of findings: that there are none says little where much could not be read.
+pub fn nothing(unread: &[String], lang: Lang) -> String {
+    if unread.is_empty() {
+        return lang.pick("Nothing here is worth a look.", "没有值得注意的情况。").to_owned();
+    }
+    let nothing =
+        lang.pick("Nothing that could be read is worth a look.", "读得到的没有值得注意的情况。");
+    format!("{nothing} {}", not_read(unread, lang))
+}
+
+fn not_read(unread: &[String], lang: Lang) -> String {
+    let named = unread.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>();
+    let more = unread.len().saturating_sub(NAMED);
+    let mut text = match lang {
+        Lang::En => format!("Not read: {}", named.join(", ")),
+        Lang::Zh => format!("读不到：{}", named.join("、")),
+    };
+    if more > 0 {
+        text.push_str(&match lang {
+            Lang::En => format!(" and {more} more"),
+            Lang::Zh => format!("，另有 {more} 处"),
+        });
+    }
+    text
+}
+
+/// So much of what could not be read is named here; the tables have all of it.
+const NAMED: usize = 4;
+
+fn put_findings(text: &mut String, findings: &[Finding], unread: &[String], lang: Lang) {
     if findings.is_empty() {
-        text.push_str(lang.pick("Nothing here is worth a look.\n", "没有值得注意的情况。\n"));
+        text.push_str(&nothing(unread, lang));
+        text.push('\n');
         return;
     }
     text.push_str(lang.pick("Worth a look\n", "值得注意\n"));
     for one in findings {
         text.push_str(&finding(one, usize::MAX));
+        text.push('\n');
+    }
+    if !unread.is_empty() {
+        text.push_str(&not_read(unread, lang));
         text.push('\n');
     }
 }

@@ -54,7 +54,7 @@ impl<T, E: ToString> From<Result<T, E>> for Told<T> {
 }
 
 /// What reasons are made of, and the same in Chinese.
-const REASONS: [(&str, &str); 26] = [
+const REASONS: [(&str, &str); 31] = [
     (
         "the kernel has no RDMA devices (no /sys/class/infiniband)",
         "内核没有 RDMA 设备（没有 /sys/class/infiniband）",
@@ -76,6 +76,17 @@ const REASONS: [(&str, &str); 26] = [
         "no pool can be read below /sys/kernel/mm/hugepages",
         "/sys/kernel/mm/hugepages 下没有读得到的大页池",
     ),
+    (
+        "no process is below /proc: not mounted, or not gathered",
+        "/proc 下没有进程：没有挂载，或没有收集",
+    ),
+    (
+        "/sys/class is not there: not mounted, or not gathered",
+        "没有 /sys/class：没有挂载，或没有收集",
+    ),
+    ("leads out of the root", "指向根目录之外"),
+    ("no file", "不是文件"),
+    ("longer than", "超过"),
     ("it counts anew", "重新计数"),
     (
         "CAP_IPC_LOCK is held; in which user namespace can not be read",

@@ -33,8 +33,11 @@ pub struct Totals {
     pub captured: u64,
     /// Bytes of the file up to its end, or to where it could not be read further.
     pub file_bytes: u64,
-    /// Times of the first and the last frame, in nanoseconds since 1970.
+    /// The earliest and the latest time of a frame, in nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
+    /// Frames whose time is before that of the frame in front of them by more than [`BACK`], and the
+    /// longest such way back, in nanoseconds.
+    pub back: (u64, u64),
     /// RoCE packets, each once.
     pub roce: Tally,
     /// RoCEv1 among them.
@@ -59,6 +62,9 @@ pub struct Totals {
     pub damage: Option<Damage>,
 }
 
+/// Captures of several queues or interfaces are out of order by less than this, in nanoseconds.
+pub const BACK: u64 = 1_000_000;
+
 /// Frames between two tellings of how far it is.
 const TELL: u64 = 4096;
 
@@ -70,6 +76,7 @@ pub fn analyse<R: Read>(
 ) -> (Totals, Flows) {
     let mut totals = Totals { port: options.port, ..Totals::default() };
     let mut flows = Flows::default();
+    let mut before = None;
     loop {
         let record = match capture.read() {
             Ok(Some(record)) => record,
@@ -84,6 +91,10 @@ pub fn analyse<R: Read>(
         if let Some(time) = record.time {
             let (first, last) = totals.times.unwrap_or((time, time));
             totals.times = Some((first.min(time), last.max(time)));
+            let back = before.replace(time).map_or(0, |before: u64| before.saturating_sub(time));
+            if back > BACK {
+                totals.back = (totals.back.0 + 1, totals.back.1.max(back));
+            }
         }
         match find(record.link, record.bytes, options.port) {
             Found::Roce(datagram) => match Seen::read(&datagram, record.time, options.check_icrc) {

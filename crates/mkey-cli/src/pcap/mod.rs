@@ -3,7 +3,7 @@
 //! From the bytes up: [`mod@file`] (records), [`mod@frame`] (what is around a packet), [`packet`] (what is looked
 //! at of it), [`stream`] (one direction of a queue pair) with its [`sequence`] numbers, [`waiting`]
 //! requests and remote [`keys`], [`flows`] (all directions, and which two belong together), [`mod@analyse`]
-//! (the whole capture). Then [`report`], its [`verdict`], and the [`text`].
+//! (the whole capture). [`live`]: standard input, until it ends or Ctrl-C. Then [`report`], its [`verdict`], and the [`text`].
 //!
 //! Memory does not grow with the capture: all that is kept has a bound, and a bound that was reached is
 //! told with what it makes of the figures.
@@ -13,6 +13,7 @@ pub mod file;
 pub mod flows;
 pub mod frame;
 pub mod keys;
+pub mod live;
 pub mod packet;
 pub mod report;
 pub mod sequence;
@@ -30,9 +31,14 @@ use analyse::{Options, analyse};
 use clap::Args;
 use file::Capture;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use live::Live;
 use report::Report;
-use std::io::IsTerminal;
+use signal_hook::consts::SIGINT;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Which capture, and what of it.
 #[derive(Args, Clone, Debug)]
@@ -40,11 +46,12 @@ use std::path::PathBuf;
   mkey pcap trace.pcap                     the summary
   mkey pcap trace.pcapng --top 3           of three pairs, those with trouble first
   mkey pcap --json - trace.pcap | jq '.pairs[].verdict[].text'
-  tcpdump -i eth0 -w - -c 100000 udp port 4791 | mkey pcap -
+  tcpdump -i eth0 -w - udp port 4791 | mkey pcap -    until Ctrl-C
   zcat trace.pcap.gz | mkey pcap -
   mkey run --capture a.pcap ib_write_bw 10.0.0.1; mkey pcap a.pcap")]
 pub struct PcapArgs {
-    /// The capture, pcap or pcapng; "-" is standard input
+    /// The capture, pcap or pcapng; "-" is standard input, which Ctrl-C ends: the report is of what had
+    /// come until then. A second Ctrl-C ends at once
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
@@ -73,23 +80,42 @@ pub struct PcapArgs {
 /// [`End`]: how the run ended before it was done. `Failed` for a file that can not be read to its end: what
 /// was read until there is given out first.
 pub fn run(args: &PcapArgs) -> Result<(), End> {
-    let name = match args.file.as_os_str() == "-" {
+    let standard_input = args.file.as_os_str() == "-";
+    let plain = match standard_input {
         true => "standard input".to_owned(),
-        false => printable(&args.file.display().to_string()),
+        false => args.file.display().to_string(),
     };
-    if args.file.as_os_str() == "-" && std::io::stdin().is_terminal() {
+    let name = printable(&plain);
+    if standard_input && std::io::stdin().is_terminal() {
         let why = "a capture on standard input, please; mkey pcap --help has examples";
         return Err(End::Usage(why.to_owned()));
     }
     outputs::check_apart([("--json", args.json.as_deref())], &args.file)?;
-    let Opened { bytes, length } = open(&args.file, &name)?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let Opened { bytes, length } = if standard_input {
+        let live = Live::new(Arc::clone(&stopped)).map_err(|error| End::output(&name, &error))?;
+        Opened { bytes: Box::new(live), length: 0 }
+    } else {
+        open(&args.file, &name)?
+    };
     let mut capture =
-        Capture::new(bytes).map_err(|damage| End::failed(format!("{name}: {damage}")))?;
+        Capture::new(bytes).map_err(|damage| match stopped.load(Ordering::Relaxed) {
+            true => End::Signal(SIGINT),
+            false => End::failed(format!("{name}: {damage}")),
+        })?;
     let options = Options { port: args.port, check_icrc: !args.no_icrc };
     let bar = progress(length);
-    let (totals, flows) = analyse(&mut capture, options, |done| bar.set_position(done));
+    let (mut totals, flows) = analyse(&mut capture, options, |done| bar.set_position(done));
     bar.finish_and_clear();
-    let report = Report::new(name.clone(), totals, &flows);
+    if stopped.load(Ordering::Relaxed) {
+        // Where it stops in a frame, nothing is wrong with the capture.
+        totals.damage.take_if(|damage| damage.what.starts_with("the file is cut"));
+        // If standard error is closed there is nobody to tell.
+        let _ = writeln!(io::stderr(), "mkey: stopped; this is of what had come until then");
+    }
+    let mut report = Report::new(plain, totals, &flows);
+    let bytes = args.file.as_os_str().as_bytes();
+    report.file_name_bytes = args.file.to_str().is_none().then(|| bytes.to_vec());
     let written = match &args.json {
         Some(path) => export::write(path, &export::json(&report)?),
         None => Ok(()),

@@ -25,12 +25,19 @@ pub struct Report {
     pub schema: u32,
     /// The capture's name.
     pub file: String,
+    /// The bytes of its name, where they are no UTF-8 and `file` would not find it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_name_bytes: Option<Vec<u8>>,
     /// UDP port that RoCEv2 packets are sent to.
     pub port: u16,
     /// Bytes of the file that were read.
     pub file_bytes: u64,
-    /// From the first frame to the last, in nanoseconds, if the capture says when they were.
+    /// From the earliest frame to the latest, in nanoseconds, if the capture says when they were.
     pub nanoseconds: Option<u64>,
+    /// How often time goes back from one frame to the next, by more than a millisecond.
+    pub time_goes_back: u64,
+    /// The longest way back, in nanoseconds.
+    pub time_goes_back_by: u64,
     /// What the frames are.
     pub frames: Frames,
     /// RoCE packets, all together.
@@ -300,9 +307,12 @@ impl Report {
         let mut report = Self {
             schema: SCHEMA,
             file,
+            file_name_bytes: None,
             port: totals.port,
             file_bytes: totals.file_bytes,
             nanoseconds: totals.times.map(|(first, last)| last - first),
+            time_goes_back: totals.back.0,
+            time_goes_back_by: totals.back.1,
             frames: Frames {
                 all: totals.frames,
                 captured_bytes: totals.captured,

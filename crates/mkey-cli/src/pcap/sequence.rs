@@ -3,7 +3,7 @@
 //! A packet is *new* if its number comes after all that were seen. What it leaves out is a *gap*. One
 //! whose number comes before the highest that was seen is, by what is known of it:
 //!
-//! * a *duplicate*: the same packet as one of the last [`RECENT`], not later than [`AT_ONCE`] after it,
+//! * a *duplicate*: the same packet as one of the last [`RECENT`], not more than [`AT_ONCE`] away from it,
 //!   with nothing between that made its sender send it again. Networks make such, and captures at two
 //!   places;
 //! * *sent again*, if its number was seen before and it is no duplicate;
@@ -210,13 +210,13 @@ impl Sequence {
             self.advance(packet);
         }
         if let Some(gap) = self.fill(packet.psn, packet.count) {
-            let soon = elapsed(gap.since, packet.time) <= AT_ONCE;
+            let soon = apart(gap.since, packet.time) <= AT_ONCE;
             return if soon && !gap.asked { Place::Reordered } else { Place::Filled };
         }
         let same = |recent: &Recent| {
             recent.psn == packet.psn
                 && recent.identity == packet.identity
-                && elapsed(recent.time, packet.time) <= AT_ONCE
+                && apart(recent.time, packet.time) <= AT_ONCE
         };
         if self.recent.iter().flatten().any(same) { Place::Duplicate } else { Place::Again }
     }
@@ -236,6 +236,12 @@ impl Sequence {
         }
         Some(gap)
     }
+}
+
+/// Nanoseconds between two times, whichever is the later; 0 if one is not known. Where a clock was set back
+/// between two packets, they are as far apart as their times.
+fn apart(one: Option<u64>, other: Option<u64>) -> u64 {
+    one.zip(other).map_or(0, |(one, other)| one.abs_diff(other))
 }
 
 /// Nanoseconds from one time to a later one; 0 if a clock went back, or one is not known.

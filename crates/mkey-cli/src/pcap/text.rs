@@ -5,6 +5,7 @@ use super::verdict::Finding;
 use crate::bench::table::{Line, Side, WIDTH, render};
 use crate::bench::units::{size, time};
 use crate::lang::wrap;
+use crate::model::check::printable;
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -64,7 +65,7 @@ fn head(out: &mut String, report: &Report) {
     let rest = if rest.is_empty() { String::new() } else { format!("; {}", rest.join(", ")) };
     let text = format!(
         "{}: {} frames{span}; {} RoCE packets{cut}{v1}, {} of payload{rest}",
-        report.file,
+        printable(&report.file),
         frames.all,
         packets.packets,
         size(packets.payload_bytes)

@@ -1,6 +1,7 @@
 //! What the figures mean, in words.
 
 use super::report::{Direction, Numbers, Refusal, Report};
+use crate::bench::units::time;
 use mkey_wire::udp::ROCE_PORT;
 use serde::Serialize;
 
@@ -273,10 +274,12 @@ pub fn whole(report: &Report) -> Vec<Finding> {
     if report.frames.roce == 0 {
         let text = match report.frames.unknown_link_type {
             Some(kind) => format!("no RoCE packet: frames are of link type {kind}, which is not known here"),
+            None if report.frames.unknown_link > 0 => format!("no RoCE packet: {} of an interface that the file does not describe, so that nothing says what they begin with: the file is damaged, or put together from parts", counted(report.frames.unknown_link, "frame")),
             None if report.port != ROCE_PORT => format!("no packet to UDP port {} is in the capture, and none of RoCEv1: RoCEv2 has port {ROCE_PORT}, which is looked at without --port", report.port),
             None => "no RoCE packet is in the capture: a NIC's own traffic is seen by tcpdump only where its driver supports it (mlx5: tcpdump -i mlx5_0), or at a mirror port of the switch".to_owned(),
         };
         findings.push(trouble("no-roce", text));
+        findings.extend(time_goes_back(report));
         return findings;
     }
     let pairs = report.pairs.len() as u64;
@@ -340,7 +343,18 @@ pub fn whole(report: &Report) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(well());
     }
+    findings.extend(time_goes_back(report));
     findings
+}
+
+/// Duplicates, what is overtaken and latencies are told by time.
+fn time_goes_back(report: &Report) -> Option<Finding> {
+    let text = format!(
+        "time goes back {} in the capture, by {} at most: a clock was set, or captures were put behind each other; what is told by time (duplicates, overtaken, latency) is not to be relied on there",
+        times(report.time_goes_back),
+        time(report.time_goes_back_by as f64)
+    );
+    (report.time_goes_back > 0).then_some(Finding { code: "time-goes-back", trouble: false, text })
 }
 
 fn times(count: u64) -> String {

@@ -89,7 +89,7 @@ impl Fixture {
 /// Two looks at hosts a second apart, compared; what differs from run to run is fixed.
 pub fn looked(before: &Fixture, after: &Fixture) -> [Sample; 2] {
     let look = |fixture: &Fixture, at| {
-        let mut sample = Host::new(fixture.root(), None).look(Duration::from_secs(at));
+        let mut sample = Host::new(fixture.root(), None).unwrap().look(Duration::from_secs(at));
         sample.time = 1_800_000_000.0 + at as f64;
         sample
     };

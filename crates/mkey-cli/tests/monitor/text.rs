@@ -2,6 +2,7 @@
 
 use crate::common::{mkey, run};
 use crate::fixture::{Fixture, crowded, healthy, odd, sick};
+use mkey_cli::monitor::kernel::ANSWERS;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
@@ -148,5 +149,96 @@ fn wrong_use_is_2() {
         let (code, stdout, stderr) = run(&mut mkey(arguments));
         assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
         assert!(!stderr.is_empty());
+    }
+}
+
+/// The host as it is copied may hold anything where the answers of its kernel belong.
+#[test]
+fn answers_that_are_no_file_that_has_an_end_are_told() {
+    let fixture = healthy(false);
+    let path = fixture.root().join(ANSWERS);
+    let replaced = |make: &dyn Fn()| {
+        std::fs::remove_file(&path).unwrap();
+        make();
+        let (code, stdout, stderr) = once(&fixture, &["--lang", "en"]);
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        assert!(!stdout.contains("Nothing here is worth a look."), "{stdout}");
+        assert!(stdout.contains("Not read: mlx5_0 objects, mlx5_0 regions"), "{stdout}");
+        stdout
+    };
+    let endless = replaced(&|| std::os::unix::fs::symlink("/dev/zero", &path).unwrap());
+    assert!(endless.contains("leads out of the root"), "{endless}");
+    let pipe = replaced(&|| {
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+    });
+    assert!(pipe.contains("no file"), "{pipe}");
+    let long = replaced(&|| std::fs::File::create(&path).unwrap().set_len(3 << 30).unwrap());
+    assert!(long.contains("longer than"), "{long}");
+}
+
+#[test]
+fn nothing_is_read_of_another_host_than_the_copied_one() {
+    let fixture = healthy(false);
+    let folder = fixture.root().join("proc/9");
+    std::fs::create_dir_all(&folder).unwrap();
+    // This process may hold none in place, but is read all the same where links are followed.
+    std::os::unix::fs::symlink("/proc/self/status", folder.join("status")).unwrap();
+    std::os::unix::fs::symlink("/proc/self", fixture.root().join("proc/10")).unwrap();
+    let (code, stdout, _) = once(&fixture, &["--lang", "en"]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("processes that could not be looked at: 2"), "{stdout}");
+    assert!(
+        stdout.ends_with("Nothing that could be read is worth a look. Not read: /proc/*/status\n"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn all_is_well_only_where_everything_was_read() {
+    let fixture = healthy(false);
+    std::fs::write(
+        fixture.root().join("sys/class/infiniband/mlx5_0/ports/1/hw_counters/np_cnp_sent"),
+        "garbage\n",
+    )
+    .unwrap();
+    let (_, stdout, _) = once(&fixture, &["--lang", "en"]);
+    assert!(stdout.ends_with("worth a look. Not read: mlx5_0/1 np_cnp_sent\n"), "{stdout}");
+    // Not even /proc and /sys.
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("proc")).unwrap();
+    let path = root.path().to_str().unwrap();
+    for (lang, parts) in [
+        (
+            "en",
+            [
+                "no process is below /proc",
+                "Not read: /sys/kernel/mm/hugepages, /proc, /sys/class/infiniband",
+            ],
+        ),
+        (
+            "zh",
+            ["/proc 下没有进程", "读不到：/sys/kernel/mm/hugepages、/proc、/sys/class/infiniband"],
+        ),
+    ] {
+        let arguments =
+            ["monitor", "--once", "--interval", "100ms", "--root", path, "--lang", lang];
+        let (code, stdout, _) = run(&mut mkey(&arguments));
+        assert_eq!(code, 0);
+        for part in parts {
+            assert!(stdout.contains(part), "{part:?} is not in\n{stdout}");
+        }
+        assert!(!stdout.contains("no process pins or locks memory"), "{stdout}");
+    }
+}
+
+#[test]
+fn names_do_not_turn_the_direction_of_writing() {
+    let fixture = healthy(false);
+    std::fs::write(fixture.root().join("proc/4711/comm"), "\u{202e}evil\u{2066}\n").unwrap();
+    for more in [&[][..], &["--json"]] {
+        let (_, stdout, _) = once(&fixture, more);
+        assert!(stdout.contains("\u{fffd}evil\u{fffd}"), "{stdout}");
+        assert!(!stdout.contains(['\u{202e}', '\u{2066}']), "{stdout:?}");
     }
 }

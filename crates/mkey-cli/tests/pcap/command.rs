@@ -175,3 +175,78 @@ fn a_closed_pipe_ends_quietly() {
         assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }
 }
+
+#[test]
+fn the_name_in_the_json_opens_the_file() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    for name in [&b"\x1b[31m.pcap"[..], b"\xff\x1b.pcap"] {
+        let path = folder.path().join(std::ffi::OsStr::from_bytes(name));
+        std::fs::write(&path, file()).unwrap();
+        let (code, stdout, _) = run(mkey(&["pcap", "--json", "-"]).arg(&path));
+        assert!(code == 0 && !stdout.contains('\u{1b}'), "{stdout}");
+        let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        match path.to_str() {
+            Some(path) => {
+                assert_eq!(report["file"], path);
+                assert!(report.get("file_name_bytes").is_none());
+            }
+            None => {
+                let bytes = report["file_name_bytes"].as_array().unwrap();
+                let bytes: Vec<u8> = bytes.iter().map(|b| b.as_u64().unwrap() as u8).collect();
+                assert_eq!(bytes, path.as_os_str().as_bytes());
+            }
+        }
+        let (_, stdout, _) = run(mkey(&["pcap"]).arg(&path));
+        assert!(stdout.contains("\\u{1b}") && !stdout.contains('\u{1b}'), "{stdout}");
+    }
+}
+
+/// Sends SIGINT to a command whose input stays open, once or until it has ended; how it ended.
+fn interrupted(bytes: &[u8], once: bool) -> std::process::Output {
+    use rustix::process::{Pid, Signal, kill_process};
+    let mut child = mkey(&["pcap", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(bytes).unwrap();
+    // It takes the signal once it has a handler for it.
+    let status = format!("/proc/{}/status", child.id());
+    let caught = || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 0b10 != 0
+    };
+    while !caught() {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    while !once && child.try_wait().unwrap().is_none() {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        std::thread::yield_now();
+    }
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    output
+}
+
+#[test]
+fn an_interrupt_ends_a_live_capture_with_its_report() {
+    let whole = file();
+    // The last frame has come in part.
+    let output = interrupted(&whole[..whole.len() - 5], true);
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stdout.contains("3 frames") && stderr.contains("stopped"), "{stdout}{stderr}");
+    assert!(!stdout.contains("could not be read"), "{stdout}");
+    // Of nothing there is no report.
+    use std::os::unix::process::ExitStatusExt;
+    let output = interrupted(b"", true);
+    assert_eq!((output.status.signal(), output.stdout.as_slice()), (Some(2), &b""[..]));
+    // The second ends it at once.
+    let output = interrupted(&whole, false);
+    assert_eq!((output.status.signal(), output.stdout.as_slice()), (Some(2), &b""[..]));
+}

@@ -240,3 +240,12 @@ fn what_a_snap_length_leaves_is_counted_in_full() {
         assert_eq!(seen.pairs[0].directions[0].messages[0].count, 1);
     }
 }
+
+#[test]
+fn frames_of_an_interface_that_is_not_described_are_told_so() {
+    let file = [section(LITTLE), enhanced(LITTLE, 0, 1, &two()[0])].concat();
+    let report = report(&file);
+    assert_eq!((report.frames.unknown_link, report.frames.unknown_link_type), (1, None));
+    let text = &report.verdict[0].text;
+    assert!(text.contains("interface that the file does not describe"), "{text}");
+}

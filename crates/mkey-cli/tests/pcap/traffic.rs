@@ -348,3 +348,23 @@ fn no_traffic_and_no_right_icrc_are_told() {
     assert_eq!((wrong.packets.icrc.wrong, wrong.pairs.len()), (3, 0));
     assert!(wrong.verdict[0].text.contains("--no-icrc"), "{:?}", wrong.verdict);
 }
+
+#[test]
+fn what_is_sent_again_after_the_clock_was_set_back_is_no_duplicate_and_the_clock_is_told() {
+    const SECOND: u64 = 1_000_000;
+    let packets = [send(A, B, 5), send(A, B, 6), send(A, B, 5), send(A, B, 6), ack(B, A, 6)];
+    for (again, back) in [(9 * SECOND, 1), (11 * SECOND, 0)] {
+        let times = [10 * SECOND, 10 * SECOND + 5, again, again + 5, again + 10];
+        let report = at(times.into_iter().zip(&packets));
+        let numbers = from(only(&report), A).requests;
+        assert_eq!((numbers.duplicates, numbers.retransmissions), (0, 2), "{again}");
+        assert_eq!(report.time_goes_back, back);
+        let told = report.verdict.iter().find(|finding| finding.code == "time-goes-back");
+        assert_eq!(told.is_some(), back > 0);
+        assert!(told.is_none_or(|told| told.text.contains("goes back once")), "{told:?}");
+    }
+    // Queues of a card are out of order by less.
+    let report =
+        at([1000, 900, 2000].into_iter().zip(&[send(A, B, 1), send(A, B, 2), ack(B, A, 2)]));
+    assert_eq!(report.time_goes_back, 0);
+}

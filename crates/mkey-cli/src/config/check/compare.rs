@@ -2,6 +2,7 @@
 
 use super::host::{Host, Value};
 use super::told::{Goes, Port, Told};
+use crate::model::check::printable;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -294,7 +295,9 @@ pub fn text(host: &Host, told: &Told, findings: &[Finding]) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write_text(&mut out, host, told, findings);
-    out
+    // Names are those of the switch's file, and files and programs of the host say what they like.
+    let lines: Vec<String> = out.split('\n').map(printable).collect();
+    lines.join("\n")
 }
 
 fn write_text(

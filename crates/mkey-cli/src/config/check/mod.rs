@@ -12,7 +12,7 @@ use super::vendor::Vendor;
 use crate::bench::export;
 use crate::bench::outputs::check_apart;
 use crate::cli::print;
-use crate::exit::End;
+use crate::exit::{End, FAILED, NO_REPORT};
 use crate::files::Files;
 use crate::input;
 use clap::Args;
@@ -48,19 +48,19 @@ pub struct CheckArgs {
     pub vendor: Option<Vendor>,
 
     /// Priority of RoCE on the hosts, in place of what this one says
-    #[arg(long, value_name = "0-7", value_parser = clap::value_parser!(u8).range(0..8))]
+    #[arg(long, value_name = "0-7", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub roce_prio: Option<u8>,
 
     /// DSCP of RoCE on the hosts
-    #[arg(long, value_name = "0-63", value_parser = clap::value_parser!(u8).range(0..64))]
+    #[arg(long, value_name = "0-63", value_parser = clap::value_parser!(u8).range(0..=63))]
     pub roce_dscp: Option<u8>,
 
     /// Priority of congestion notification packets on the hosts
-    #[arg(long, value_name = "0-7", value_parser = clap::value_parser!(u8).range(0..8))]
+    #[arg(long, value_name = "0-7", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub cnp_prio: Option<u8>,
 
     /// DSCP of congestion notification packets on the hosts
-    #[arg(long, value_name = "0-63", value_parser = clap::value_parser!(u8).range(0..64))]
+    #[arg(long, value_name = "0-63", value_parser = clap::value_parser!(u8).range(0..=63))]
     pub cnp_dscp: Option<u8>,
 
     /// Write everything as JSON to FILE; "-" is standard output, without the text
@@ -84,8 +84,17 @@ struct Report<'a> {
 /// Compares, and prints what was found.
 ///
 /// # Errors
-/// [`End`]: how the run ended before it was done; [`End::Failed`] also where something contradicts.
+/// [`End`]: how the run ended before it was done; [`End::Status`] 1 where something contradicts, 3 where
+/// no comparison could be made.
 pub fn run(args: &CheckArgs) -> Result<(), End> {
+    // 1 would say that something contradicts.
+    compared(args).map_err(|end| match end {
+        End::Failed(why) => End::Status(NO_REPORT, why),
+        other => other,
+    })
+}
+
+fn compared(args: &CheckArgs) -> Result<(), End> {
     check_apart([("--json", args.json.as_deref())], &args.switch)?;
     let text = read(&args.switch)?;
     let name = args.switch.display();
@@ -94,7 +103,6 @@ pub fn run(args: &CheckArgs) -> Result<(), End> {
             "{name}: whose configuration this is can not be seen; name it by --vendor"
         ))
     })?;
-    let told = told::read(vendor, &text).map_err(|why| End::failed(format!("{name}: {why}")))?;
     let mut host = if args.host {
         let files = Files::below(None).map_err(End::failed)?;
         host::read(&files, args.device.as_deref(), &host::dcb, &|name| std::env::var(name).ok())
@@ -112,6 +120,8 @@ pub fn run(args: &CheckArgs) -> Result<(), End> {
             "{why}; --roce-dscp, --roce-prio, --cnp-dscp and --cnp-prio say it"
         )));
     }
+    told::fits(vendor, &text).map_err(|why| End::failed(format!("{name}: {why}")))?;
+    let told = told::read(vendor, &text).map_err(|why| End::failed(format!("{name}: {why}")))?;
     let findings = compare::compare(&host, &told);
     if let Some(path) = &args.json {
         let report = Report { schema: 1, vendor, host: &host, switch: &told, findings: &findings };
@@ -122,8 +132,11 @@ pub fn run(args: &CheckArgs) -> Result<(), End> {
     }
     match findings.iter().filter(|finding| finding.level == Level::Mismatch).count() {
         0 => Ok(()),
-        1 => Err(End::failed("host and switch contradict each other in one point")),
-        n => Err(End::failed(format!("host and switch contradict each other in {n} points"))),
+        1 => Err(End::status(FAILED, "host and switch contradict each other in one point")),
+        n => {
+            let why = format!("host and switch contradict each other in {n} points");
+            Err(End::status(FAILED, why))
+        }
     }
 }
 

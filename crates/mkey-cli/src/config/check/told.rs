@@ -118,31 +118,99 @@ pub fn vendor_of(text: &str) -> Option<Vendor> {
             .any(|table| text.contains(table))
             .then_some(Vendor::Sonic);
     }
-    let marks = [
-        (Vendor::Cumulus, &["nv set "][..]),
-        (Vendor::Nxos, &["class-map type qos", "policy-map type network-qos", "system qos"]),
-        (Vendor::Huawei, &["dcb pfc", "diffserv domain", "trust upstream", "ip-dscp-inbound"]),
-        (
-            Vendor::Onyx,
-            &["roce lossless", "roce lossy", "roce semi-lossless", "dcb priority-flow-control"],
-        ),
-        (
-            Vendor::Eos,
-            &["qos map dscp", "priority-flow-control priority", "tx-queue", "uc-tx-queue"],
-        ),
-        (
-            Vendor::H3c,
-            &[
-                "priority-flow-control no-drop",
-                "priority-flow-control deadlock",
-                "qos map-table",
-                "qos wred queue",
-                "qos wfq",
-            ],
-        ),
-    ];
-    let found = marks.iter().find(|(_, words)| words.iter().any(|word| says(word)));
+    let found = MARKS.iter().find(|(_, words)| words.iter().any(|word| says(word)));
     found.map(|(vendor, _)| *vendor)
+}
+
+/// How lines begin that only one of them has, and that have to do with RoCE.
+const MARKS: [(Vendor, &[&str]); 6] = [
+    (Vendor::Cumulus, &["nv set "]),
+    (Vendor::Nxos, &["class-map type qos", "policy-map type network-qos", "system qos"]),
+    (Vendor::Huawei, &["dcb pfc", "diffserv domain", "trust upstream", "ip-dscp-inbound"]),
+    (
+        Vendor::Onyx,
+        &["roce lossless", "roce lossy", "roce semi-lossless", "dcb priority-flow-control"],
+    ),
+    (Vendor::Eos, &["qos map dscp", "priority-flow-control priority", "tx-queue", "uc-tx-queue"]),
+    (
+        Vendor::H3c,
+        &[
+            "priority-flow-control no-drop",
+            "priority-flow-control deadlock",
+            "qos map-table",
+            "qos wred queue",
+            "qos wfq",
+        ],
+    ),
+];
+
+/// How lines begin that a configuration has whether it is about RoCE or not, by vendor.
+fn usual(vendor: Vendor) -> &'static [&'static str] {
+    match vendor {
+        Vendor::H3c => &["sysname ", "version ", "interface ", "vlan ", "undo ", "qos ", "return"],
+        Vendor::Huawei => {
+            &["sysname ", "interface ", "vlan ", "undo ", "dcb ", "qos ", "drop-profile ", "return"]
+        }
+        Vendor::Nxos => {
+            &["hostname ", "version ", "feature ", "interface ", "vlan ", "switchname "]
+        }
+        Vendor::Eos => &["hostname ", "interface ", "vlan ", "qos ", "transceiver ", "end"],
+        Vendor::Onyx => &["hostname ", "interface ", "vlan ", "lldp", "dcb ", "roce", "no roce"],
+        Vendor::Cumulus => &["nv set ", "nv config"],
+        // That is JSON.
+        Vendor::Sonic => &[],
+    }
+}
+
+/// Whether a text can be a configuration of this vendor: it has a line that such a one has, and none that
+/// only another's has.
+///
+/// # Errors
+/// What it is instead, in words.
+pub fn fits(vendor: Vendor, text: &str) -> Result<(), String> {
+    let title = vendor.title();
+    if text.contains('\0') {
+        return Err("this is no text".to_owned());
+    }
+    if vendor == Vendor::Sonic {
+        // What is no JSON is refused by who reads it.
+        let tables = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+        let named = |name: &String| {
+            name.starts_with(|c: char| c.is_ascii_uppercase())
+                && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        };
+        let tables =
+            tables.as_object().map(|all| all.iter().any(|(k, v)| named(k) && v.is_object()));
+        return match tables {
+            Some(false) => {
+                Err(format!("no table of a config_db.json is in it: this is none of {title}"))
+            }
+            None if text.trim_start().starts_with('[') => {
+                Err(format!("a list, which no config_db.json is: this is none of {title}"))
+            }
+            _ => Ok(()),
+        };
+    }
+    let mut lines = text.lines().map(str::trim_start);
+    let says =
+        |words: &[&str]| lines.clone().find(|line| words.iter().any(|word| line.starts_with(word)));
+    let own = MARKS.iter().find(|(of, _)| *of == vendor).and_then(|(_, words)| says(words));
+    if own.is_some() {
+        return Ok(());
+    }
+    let others = MARKS.iter().filter(|(of, _)| *of != vendor);
+    let mut others = others.filter_map(|(of, words)| Some((of, says(words)?)));
+    if let Some((of, line)) = others.next() {
+        let (of, line) = (of.title(), line.chars().take(60).collect::<String>());
+        return Err(format!("“{line}” is a line of {of}: this is no configuration of {title}"));
+    }
+    let syntax = vendor.syntax();
+    let known = says(usual(vendor)).is_some() || lines.any(|line| syntax.find(line).is_some());
+    if known {
+        Ok(())
+    } else {
+        Err(format!("no line of it is one of {title}: this is no configuration of it"))
+    }
 }
 
 /// Reads a configuration. What it does not know, it passes over.

@@ -83,8 +83,8 @@ fn tab_line(state: &State, width: usize) -> Line<'static> {
 fn findings(state: &State, most: usize, width: usize) -> Vec<Line<'static>> {
     let (lang, all) = (state.lang, &state.findings);
     if all.is_empty() {
-        let nothing = lang.pick("Nothing here is worth a look.", "没有值得注意的情况。");
-        return vec![Line::from(if state.panes.is_empty() { "" } else { nothing })];
+        let nothing = text::cut(&text::nothing(&state.unread, lang), width);
+        return vec![Line::from(if state.panes.is_empty() { String::new() } else { nothing })];
     }
     let shown = if all.len() > most { most.saturating_sub(1) } else { all.len() };
     let mut lines: Vec<Line<'static>> = all

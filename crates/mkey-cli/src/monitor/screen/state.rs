@@ -2,6 +2,7 @@
 
 use super::super::judge::{self, Finding};
 use super::super::sample::Sample;
+use super::super::unread;
 use super::super::view::{self, Pane};
 use crate::lang::Lang;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -21,6 +22,8 @@ pub struct State {
     pub(super) sample: Option<Sample>,
     pub(super) panes: Vec<Pane>,
     pub(super) findings: Vec<Finding>,
+    /// What could not be read.
+    pub(super) unread: Vec<String>,
     /// The table that keys are for.
     pub(super) focus: usize,
     /// The first row shown of each table.
@@ -55,6 +58,7 @@ impl State {
             sample: None,
             panes: Vec::new(),
             findings: Vec::new(),
+            unread: Vec::new(),
             focus: 0,
             scrolled: [0; PANES],
             height: 1,
@@ -73,6 +77,7 @@ impl State {
         if !self.paused || self.sample.is_none() {
             self.panes = view::panes(&sample, self.top, self.lang);
             self.findings = judge::findings(&sample, self.lang);
+            self.unread = unread::places(&sample);
             self.sample = Some(sample.clone());
         }
         self.last = Some(sample);
