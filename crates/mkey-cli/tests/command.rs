@@ -33,8 +33,10 @@ fn wrong_arguments_are_2_and_on_standard_error() {
 fn arguments_that_no_command_takes_are_told_with_the_reason() {
     for (arguments, part) in [
         (&["pcap", "--top", "-1", "x.pcap"][..], "-1 is a negative number"),
-        (&["explain", "-1"], "-1 is a negative number"),
-        (&["explain", "EFAULT", "--pid", "1", "--addr", "0", "--len", "-5"], "-5 is a negative"),
+        (
+            &["explain", "EFAULT", "--pid", "1", "--addr", "0", "--len", "-5"],
+            "-5 is a negative number",
+        ),
         (&["pcap", "--lang", "zh", "x.pcap"], "--lang is for doctor, explain and monitor"),
         (&["config", "switch", "--vendor", "eos", "--lang=zh"], "--lang is for doctor"),
     ] {

@@ -39,6 +39,9 @@ pub fn parse_sizes(
 /// What is wrong, in words.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
+    if text.starts_with('-') {
+        return Err(format!("{text} is a negative number"));
+    }
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
