@@ -21,7 +21,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// What is due at once is not looked at more often than this: the program's own posts and polls come
@@ -55,6 +56,7 @@ pub(crate) struct Driver {
     cores: Mutex<Vec<Weak<Core>>>,
     sources: Mutex<Sources>,
     attention: Attention,
+    thread: OnceLock<ThreadId>,
     born: u32,
 }
 
@@ -148,6 +150,7 @@ impl Driver {
             cores: Mutex::default(),
             sources: Mutex::default(),
             attention: Attention::default(),
+            thread: OnceLock::new(),
             born: generation(),
         })
     }
@@ -225,6 +228,14 @@ impl Driver {
         }
     }
 
+    /// There may be something to do that nobody is told of. A program that polls looks by itself, and the
+    /// thread before it sleeps.
+    pub(crate) fn look_again(&self) {
+        if !self.attention.is_programs() && self.thread.get() != Some(&thread::current().id()) {
+            self.wake();
+        }
+    }
+
     /// The program begins to look for packets.
     #[inline]
     pub(crate) fn poll_begins(&self) -> Option<Instant> {
@@ -238,7 +249,7 @@ impl Driver {
             self.let_program_poll();
         }
         if self.attention.is_in_vain(any) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
@@ -268,10 +279,11 @@ impl Driver {
     fn run(&self) {
         // Else it would wait until a program that looks at nothing but its memory has had its turn.
         let _ = mkey_os::quiet_thread::wake_promptly();
+        let _ = self.thread.set(thread::current().id());
         let mut ready = Vec::with_capacity(64);
         let mut alarm = NEVER;
         loop {
-            self.work();
+            let more = self.work();
             let mut tick = self.attention.tick();
             if tick {
                 // Those of new peers, too.
@@ -279,12 +291,13 @@ impl Driver {
                 // If it has begun to rest meanwhile, it has hung them up before.
                 tick = self.attention.is_programs();
             }
-            if !tick && self.hang_bells() {
-                self.take_bells_down(false);
-                continue;
+            if more || !tick && self.hang_bells() {
+                // There is something to do, but who waits to be attended to has a turn.
+                self.look(&mut ready);
+            } else {
+                let left = self.time_left(tick.then_some(TICK));
+                self.wait(left, &mut alarm, &mut ready);
             }
-            let left = self.time_left(tick.then_some(TICK));
-            self.wait(left, &mut alarm, &mut ready);
             self.wakes.store(AWAKE, Ordering::Relaxed);
             if !tick {
                 self.take_bells_down(false);
@@ -294,20 +307,17 @@ impl Driver {
         }
     }
 
-    /// Takes in packets, then fires what is due.
-    fn work(&self) {
+    /// Takes in packets, then fires what is due; whether there may be more.
+    fn work(&self) -> bool {
         let cores = self.living();
-        for _ in 0..ROUNDS {
-            if cores.iter().filter(|core| core.turn()).count() == 0 {
-                break;
-            }
-        }
+        let more = (0..ROUNDS).all(|_| cores.iter().filter(|core| core.turn()).count() > 0);
         for core in &cores {
             let now = core.timers.now();
             if core.next_timer().is_some_and(|next| next <= now) {
                 core.fire(now);
             }
         }
+        more
     }
 
     /// How long there is nothing to do. Whoever sets an earlier deadline from now on sees when this
@@ -370,6 +380,13 @@ impl Driver {
         }
         ready.clear();
         let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), None);
+    }
+
+    /// As [`Driver::wait`], for no time.
+    fn look(&self, ready: &mut Vec<epoll::Event>) {
+        ready.clear();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), Some(&none));
     }
 
     /// Timeouts of epoll itself are whole milliseconds.

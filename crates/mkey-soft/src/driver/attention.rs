@@ -63,7 +63,7 @@ impl Attention {
             return false;
         }
         if any && let (Some(begun), Some(since)) = (begun, &mut *lock(&self.since)) {
-            *since += begun.elapsed();
+            *since = (*since + begun.elapsed()).min(Instant::now());
         }
         let polls = self.polls.load(Ordering::Relaxed) + 1;
         self.polls.store(polls, Ordering::Relaxed);

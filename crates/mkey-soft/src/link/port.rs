@@ -193,6 +193,10 @@ impl Port {
     pub(crate) fn block(&self, qp: Weak<Qp>) {
         lock(&self.blocked).push(qp);
         self.any_blocked.store(true, Ordering::Release);
+        // Room that was made before this was told to nobody.
+        if let Some(driver) = self.driver.get() {
+            driver.look_again();
+        }
     }
 
     /// Notes that a queue pair has more to send, and lets others go first.

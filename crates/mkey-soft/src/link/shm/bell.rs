@@ -29,9 +29,9 @@ impl Bell {
         }
     }
 
-    /// Takes it down: nobody sleeps now.
+    /// Takes it down: nobody sleeps now. One that is away stays so, until all have passed a barrier.
     pub(super) fn take_down(&self) {
-        if self.0.load(Ordering::Relaxed) != DOWN {
+        if self.0.load(Ordering::Relaxed) == UP {
             self.0.store(DOWN, Ordering::Relaxed);
         }
     }

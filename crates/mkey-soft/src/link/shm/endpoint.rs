@@ -54,6 +54,8 @@ struct Blocks {
 /// Somebody who has connected and said nothing yet.
 struct Guest {
     socket: Mutex<Option<OwnedFd>>,
+    /// There was no descriptor left for what it hands over, so that is asked for again after a while.
+    put_off: AtomicBool,
     /// What waits for what it says.
     waits: Option<(&'static Driver, Token)>,
     host: Weak<Endpoint>,
@@ -206,7 +208,11 @@ impl Endpoint {
     /// # Errors
     /// Those of connecting to it.
     pub(crate) fn try_to_connect(&self, gid: Gid, qp_num: u32) -> io::Result<()> {
-        self.connect(gid, qp_num).map(drop)
+        if gid == self.gid && self.owns(qp_num) {
+            return Ok(());
+        }
+        // Nothing is handed over: it is let in and has gone.
+        Folder::that_is(gid)?.connect(qp_num >> BLOCK_BITS).map(drop)
     }
 
     fn add(&self, pair: &Arc<Pair>, gid: Gid, block: u32) {
@@ -330,6 +336,7 @@ impl Source for Endpoint {
             let guest = Arc::new_cyclic(|me: &Weak<Guest>| Guest {
                 waits: driver.watch(&socket, me.clone()).ok().map(|token| (*driver, token)),
                 socket: Mutex::new(Some(socket)),
+                put_off: AtomicBool::new(false),
                 host: self.me.clone(),
             });
             guests.push(guest);
@@ -342,8 +349,18 @@ impl Source for Guest {
         let Some(host) = self.host.upgrade() else { return };
         let mut place = lock(&self.socket);
         let Some(socket) = place.take() else { return };
+        if let Some((driver, token)) = self.waits
+            && self.put_off.swap(false, Ordering::Relaxed)
+        {
+            driver.listen(&socket, token, true);
+        }
         let met = greeting::meet(&socket);
-        if let Met::Silent = met {
+        if let Met::Silent | Met::NoRoom = met {
+            // What it hands over goes on to wait, and would wake the thread without end.
+            if let (Met::NoRoom, Some((driver, token))) = (&met, self.waits) {
+                self.put_off.store(true, Ordering::Relaxed);
+                driver.put_off(&socket, token);
+            }
             *place = Some(socket);
             return;
         }

@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -69,6 +69,8 @@ pub(super) struct Visitor {
 pub(super) enum Met {
     /// It has said nothing yet.
     Silent,
+    /// There is no descriptor left for what it hands over: it goes on to wait.
+    NoRoom,
     Visitor(Visitor),
     /// It has hung up, or does not belong here.
     Nobody,
@@ -81,31 +83,52 @@ pub(super) fn meet(socket: &OwnedFd) -> Met {
     if let Err(Errno::AGAIN) = rustix::net::recv(socket, &mut none[..], peek) {
         return Met::Silent;
     }
+    match hear(socket, RecvFlags::PEEK) {
+        Some(Said { cut: true, files, .. }) if files.len() < FILES => return Met::NoRoom,
+        // Those that were handed over on looking are closed again.
+        _ => {}
+    }
     listen(socket).map_or(Met::Nobody, Met::Visitor)
+}
+
+/// What was said.
+struct Said {
+    hello: [u8; LEN],
+    length: usize,
+    files: Vec<OwnedFd>,
+    /// More files were handed over than there were descriptors for, or than there may be.
+    cut: bool,
+}
+
+fn hear(socket: &OwnedFd, flags: RecvFlags) -> Option<Said> {
+    let mut hello = [0; LEN];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut into = [IoSliceMut::new(&mut hello)];
+    let said = rustix::net::recvmsg(socket, &mut into, &mut control, flags).ok()?;
+    let files = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.collect(),
+        _ => Vec::new(),
+    });
+    let (files, cut) = (files.collect(), said.flags.contains(ReturnFlags::CTRUNC));
+    Some(Said { hello, length: said.bytes, files, cut })
 }
 
 fn listen(socket: &OwnedFd) -> Option<Visitor> {
     if credentials(socket)?.uid != rustix::process::geteuid().as_raw() {
         return None;
     }
-    let mut hello = [0; LEN];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut into = [IoSliceMut::new(&mut hello)];
-    let said = rustix::net::recvmsg(socket, &mut into, &mut control, flags).ok()?;
-    let mut files = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(files) => Some(files),
-        _ => None,
-    })?;
-    let (memory, peer, own) = (files.next()?, files.next()?, files.next()?);
-    // Whoever rings is not to wait, whatever it is that was handed over.
-    if !rustix::fs::fcntl_getfl(&peer).ok()?.contains(OFlags::NONBLOCK) {
+    let Said { hello, length, files, .. } = hear(socket, RecvFlags::empty())?;
+    let [memory, peer, own] = <[OwnedFd; FILES]>::try_from(files).ok()?;
+    // Whoever rings is not to wait: a pipe may have to, and ends who writes to it when nobody reads.
+    let kind = rustix::fs::fstat(&peer).ok()?.st_mode & libc::S_IFMT;
+    if kind != 0 || !rustix::fs::fcntl_getfl(&peer).ok()?.contains(OFlags::NONBLOCK) {
         return None;
     }
     let (magic, rest) = hello.split_first_chunk::<8>()?;
     let (gid, block) = rest.split_first_chunk::<16>()?;
-    if said.bytes != LEN || *magic != MAGIC {
+    if length != LEN || *magic != MAGIC {
         return None;
     }
     let block = u32::from_le_bytes(block.try_into().ok()?);
@@ -193,7 +216,7 @@ mod tests {
     fn who_says_anything_else_or_hangs_up_is_nobody() {
         let right = [&MAGIC[..], &[7; 16], &[0; 4]].concat();
         let mut hellos: Vec<_> = (0..FILES).map(|files| (right.clone(), files)).collect();
-        // No doorbell that waits.
+        // Its doorbells are none.
         hellos.push((right.clone(), FILES));
         hellos.push((b"mkey-l0\n".repeat(4)[..LEN].to_vec(), FILES));
         for length in 1..LEN {

@@ -269,7 +269,10 @@ impl Pair {
         drop(reading);
         let mut writing = lock(&self.writing);
         writing.asks_again = false;
-        let has_room = writing.hang_room_bell().unwrap_or(true);
+        let Ok(has_room) = writing.hang_room_bell() else {
+            self.end();
+            return false;
+        };
         (arrived || has_room) && !self.is_dead()
     }
 

@@ -111,7 +111,7 @@ pub(super) struct Writing {
     /// Bytes of the gap in front of the record that is being written, and of the record.
     gap: u64,
     length: usize,
-    /// For which length there was no room when it was asked for last.
+    /// The least length for which there was no room.
     wanted: Option<usize>,
     /// Who asks for room in vain asks again soon, and needs no bell.
     pub(super) asks_again: bool,
@@ -154,12 +154,22 @@ impl Writing {
     /// unless it is [asked for again](Writing::asks_again) anyway. The record is written when it is
     /// [committed](Writing::commit); before that, room may be asked for anew.
     pub(super) fn room(&mut self, length: usize) -> Result<Option<Room<'_>>, Broken> {
-        let fits = length <= self.longest() && self.begin(length)?;
-        if !fits && (self.asks_again || !self.hang_room_bell()?) {
+        if length > self.longest() {
             return Ok(None);
         }
-        if self.wanted.take().is_some() {
-            self.ring.control().room.take_down();
+        if !self.begin(length)? {
+            // Who wanted less is served by less.
+            self.wanted = Some(self.wanted.map_or(length, |wanted| wanted.min(length)));
+            if self.asks_again {
+                return Ok(None);
+            }
+            self.ring.control().room.hang();
+            if !self.begin(length)? {
+                return Ok(None);
+            }
+        }
+        if self.wanted.is_some_and(|wanted| wanted <= length) {
+            self.stop_wanting();
         }
         let (start, _) = self.ring.place(self.written + self.gap);
         // SAFETY: the record's bytes from there were found to lie within the ring and behind what the
@@ -167,12 +177,21 @@ impl Writing {
         Ok(Some(unsafe { Room::shared(start.add(WORD), length) }))
     }
 
-    /// Whoever makes the room that was asked for in vain last is to ring from now on; whether there is
-    /// enough by now.
+    /// Whoever makes the room that was asked for in vain is to ring from now on; whether there is enough
+    /// by now. That is told once: who still wants it asks again.
     pub(super) fn hang_room_bell(&mut self) -> Result<bool, Broken> {
         let Some(length) = self.wanted else { return Ok(false) };
         self.ring.control().room.hang();
-        self.begin(length)
+        let fits = self.begin(length)?;
+        if fits {
+            self.stop_wanting();
+        }
+        Ok(fits)
+    }
+
+    fn stop_wanting(&mut self) {
+        self.wanted = None;
+        self.ring.control().room.take_down();
     }
 
     /// Whether there is room for a record of `length` bytes: begins it then.
@@ -182,11 +201,7 @@ impl Writing {
         self.gap = if span > before_end { before_end } else { 0 };
         self.length = length;
         // The place behind it is cleared.
-        let fits = self.has_room(self.gap + span + ALIGN)?;
-        if !fits {
-            self.wanted = Some(length);
-        }
-        Ok(fits)
+        self.has_room(self.gap + span + ALIGN)
     }
 
     fn has_room(&mut self, bytes: u64) -> Result<bool, Broken> {

@@ -13,7 +13,7 @@ const HEADERS: usize = 48;
 /// Packets of one length, but for a shorter one at the end, to one address.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// As many as are ever sent at once, once something is: the first `length` of them are packets.
+    /// As many as were ever sent at once: the first `length` of them are packets.
     bytes: Vec<u8>,
     length: usize,
     segment: usize,
@@ -49,7 +49,7 @@ impl Batch {
     ) -> Result<(), Unsent> {
         let length = packet.repr.buffer_len(packet.length);
         // Written over each time, so they are made but once.
-        self.bytes.resize(LONGEST, 0);
+        self.bytes.resize(self.bytes.len().max(self.length + length), 0);
         let room = self.bytes.get_mut(self.length..).and_then(|room| room.get_mut(..length));
         emit_into(packet, around, fill, room.ok_or(Unsent::Full)?)?;
         self.length += length;

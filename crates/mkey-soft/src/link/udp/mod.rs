@@ -27,7 +27,6 @@ use socket::{LONGEST, Received, Socket};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Packets that are taken in before others have their turn, and before they are answered: their sender
@@ -47,7 +46,7 @@ pub(crate) struct Udp {
     buffer: Mutex<Vec<u8>>,
     watched: OnceLock<(&'static Driver, Token)>,
     /// The thread is woken by packets.
-    wakes: AtomicBool,
+    wakes: Mutex<bool>,
     me: Weak<Udp>,
     /// Forked children have the socket, too; it is their parent's.
     born: u32,
@@ -73,7 +72,7 @@ impl Udp {
             numbers,
             buffer: Mutex::new(vec![0; LONGEST]),
             watched: OnceLock::new(),
-            wakes: AtomicBool::new(true),
+            wakes: Mutex::new(true),
             me: me.clone(),
             born: generation(),
         });
@@ -110,6 +109,17 @@ impl Udp {
             && let Ok(token) = driver.watch(&self.socket, self.me.clone())
         {
             let _ = self.watched.set((driver, token));
+        }
+    }
+
+    fn set_wakes(&self, set: bool) {
+        // Held meanwhile: what is noted is what is.
+        let mut wakes = lock(&self.wakes);
+        if *wakes != set
+            && let Some((driver, token)) = self.watched.get()
+        {
+            driver.listen(&self.socket, *token, set);
+            *wakes = set;
         }
     }
 
@@ -198,21 +208,14 @@ impl Link for Udp {
     }
 
     fn hang_bells(&self) -> bool {
-        if !self.wakes.swap(true, Ordering::AcqRel)
-            && let Some((driver, token)) = self.watched.get()
-        {
-            driver.listen(&self.socket, *token, true);
-        }
+        self.set_wakes(true);
         false
     }
 
     fn take_bells_down(&self, program_polls: bool) {
         // Who is woken looks anyway: only a program that polls without end is not to be disturbed.
-        if program_polls
-            && self.wakes.swap(false, Ordering::AcqRel)
-            && let Some((driver, token)) = self.watched.get()
-        {
-            driver.listen(&self.socket, *token, false);
+        if program_polls {
+            self.set_wakes(false);
         }
     }
 }

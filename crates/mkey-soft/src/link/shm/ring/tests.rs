@@ -248,3 +248,21 @@ fn what_was_not_committed_is_not_unread() {
     let _ = writing.commit();
     assert!(writing.unread().is_some());
 }
+
+/// Room is told of once, as who asked may ask no more; and another's short record is no room for a
+/// long one.
+#[test]
+fn room_for_who_asks_no_more_is_told_once() {
+    let memory = Memory::new(CAPACITY);
+    let (mut writing, mut reading) = memory.sides();
+    while write(&mut writing, 0, 1000) {}
+    assert!(write(&mut writing, 1, 100), "a short one fits");
+    assert!(reading.has_made_room(), "the long one waits still");
+    assert_eq!(writing.hang_room_bell(), Ok(false));
+    while reading.next(|_| ()).unwrap().is_some() {}
+    reading.give_back();
+    assert!(reading.has_made_room());
+    assert_eq!(writing.hang_room_bell(), Ok(true));
+    assert_eq!(writing.hang_room_bell(), Ok(false), "it was told");
+    assert!(!reading.has_made_room(), "nobody waits");
+}
