@@ -243,7 +243,10 @@ impl Cq {
         }
         let mut taken = 0;
         for place in into {
-            let Some(entry) = state.entries.pop_front() else { break };
+            let Some(entry) = state.entries.pop_front() else {
+                self.quiet.store(true, Ordering::Release);
+                break;
+            };
             *place = entry.completion;
             taken += 1;
             if let Some(CreditOf { account, done }) = entry.credit
@@ -253,9 +256,6 @@ impl Cq {
             {
                 finished.store(done, Ordering::Release);
             }
-        }
-        if state.entries.is_empty() {
-            self.quiet.store(true, Ordering::Release);
         }
         Ok(taken)
     }
