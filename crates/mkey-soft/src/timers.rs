@@ -5,9 +5,9 @@ use crate::clock::Clock;
 use crate::core::Core;
 use crate::driver::Driver;
 use crate::qp::Qp;
-use crate::sync::lock;
+use crate::sync::{Turns, lock};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
     /// The earliest deadline in nanoseconds, for a look without the lock.
     next: AtomicU64,
-    calls: AtomicU32,
+    turns: Turns,
     state: Mutex<State>,
 }
 
@@ -41,7 +41,7 @@ impl Timers {
         Self {
             clock,
             next: AtomicU64::new(NEVER),
-            calls: AtomicU32::new(0),
+            turns: Turns::default(),
             state: Mutex::default(),
         }
     }
@@ -81,16 +81,11 @@ impl Timers {
     /// A thread that waits for deadlines is woken by each, whoever polls.
     #[inline(always)]
     pub(crate) fn fire_now_and_then(&self) {
-        if self.next.load(Ordering::Relaxed) != NEVER && self.has_turn() {
+        if self.next.load(Ordering::Relaxed) != NEVER
+            && (self.turns.has_turn(CALLS) || self.clock.is_virtual())
+        {
             self.fire(self.now());
         }
-    }
-
-    fn has_turn(&self) -> bool {
-        // Threads that call at once may lose counts to each other: it takes a few more calls then.
-        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.calls.store(calls, Ordering::Relaxed);
-        calls.is_multiple_of(CALLS) || self.clock.is_virtual()
     }
 
     /// Fires what is due by `now`.

@@ -8,11 +8,11 @@ use crate::core::{Core, find_qp, generation, with_executor};
 use crate::driver::Driver;
 use crate::options::SoftOptions;
 use crate::qp::{After, Qp, Todo};
-use crate::sync::lock;
+use crate::sync::{Turns, lock};
 use mkey_core::device::Gid;
 use mkey_core::engine::Executor;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(crate) struct Port {
     any_blocked: AtomicBool,
     /// Some of them wait for no room, but for their turn.
     any_waits_its_turn: AtomicBool,
-    posts: AtomicU32,
+    posts: Turns,
     /// A forked child has no link by its parent's devices.
     born: u32,
 }
@@ -64,7 +64,7 @@ impl Port {
             blocked: Mutex::default(),
             any_blocked: AtomicBool::new(false),
             any_waits_its_turn: AtomicBool::new(false),
-            posts: AtomicU32::new(0),
+            posts: Turns::default(),
             born: generation(),
         })
     }
@@ -212,10 +212,7 @@ impl Port {
     /// The program posts; whether [`Port::drive`] is due.
     #[inline]
     pub(crate) fn posted(&self) -> bool {
-        // Threads that post at once may lose counts to each other: it takes a few more posts then.
-        let posts = self.posts.load(Ordering::Relaxed).wrapping_add(1);
-        self.posts.store(posts, Ordering::Relaxed);
-        posts.is_multiple_of(POSTS) || self.carries_all()
+        self.posts.has_turn(POSTS) || self.carries_all()
     }
 
     /// Takes in what has arrived, and sends what that makes possible, on the calling thread, which is

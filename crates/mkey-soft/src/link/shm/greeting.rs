@@ -78,13 +78,9 @@ pub(super) enum Met {
 
 /// Listens to who has connected.
 pub(super) fn meet(socket: &OwnedFd) -> Met {
-    let mut none = [0u8; 1];
-    let peek = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    if let Err(Errno::AGAIN) = rustix::net::recv(socket, &mut none[..], peek) {
-        return Met::Silent;
-    }
     match hear(socket, RecvFlags::PEEK) {
-        Some(Said { cut: true, files, .. }) if files.len() < FILES => return Met::NoRoom,
+        Err(Errno::AGAIN) => return Met::Silent,
+        Ok(Said { cut: true, files, .. }) if files.len() < FILES => return Met::NoRoom,
         // Those that were handed over on looking are closed again.
         _ => {}
     }
@@ -100,26 +96,26 @@ struct Said {
     cut: bool,
 }
 
-fn hear(socket: &OwnedFd, flags: RecvFlags) -> Option<Said> {
+fn hear(socket: &OwnedFd, flags: RecvFlags) -> rustix::io::Result<Said> {
     let mut hello = [0; LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut into = [IoSliceMut::new(&mut hello)];
-    let said = rustix::net::recvmsg(socket, &mut into, &mut control, flags).ok()?;
+    let said = rustix::net::recvmsg(socket, &mut into, &mut control, flags)?;
     let files = control.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(files) => files.collect(),
         _ => Vec::new(),
     });
     let (files, cut) = (files.collect(), said.flags.contains(ReturnFlags::CTRUNC));
-    Some(Said { hello, length: said.bytes, files, cut })
+    Ok(Said { hello, length: said.bytes, files, cut })
 }
 
 fn listen(socket: &OwnedFd) -> Option<Visitor> {
     if credentials(socket)?.uid != rustix::process::geteuid().as_raw() {
         return None;
     }
-    let Said { hello, length, files, .. } = hear(socket, RecvFlags::empty())?;
+    let Said { hello, length, files, .. } = hear(socket, RecvFlags::empty()).ok()?;
     let [memory, peer, own] = <[OwnedFd; FILES]>::try_from(files).ok()?;
     // Whoever rings is not to wait: a pipe may have to, and ends who writes to it when nobody reads.
     let kind = rustix::fs::fstat(&peer).ok()?.st_mode & libc::S_IFMT;

@@ -4,8 +4,8 @@
 //! address and number of a queue pair tell its process. Who has something to send connects to that
 //! process's socket and hands it a file of memory ([`segment`]): two rings of packets, one for each
 //! direction ([`ring`]). Nothing waits for an answer: the first packets may lie in the ring when the
-//! other process takes it up. A sleeping process is woken by the socket ([`bell`], [`barrier`]), and the end of a
-//! process ends the socket. What a process that ended had sent is received still; what is sent to it
+//! other process takes it up. A sleeping process is woken by a doorbell that it was handed with the memory
+//! ([`bell`], [`barrier`]), and the end of a process ends the socket. What a process that ended had sent is received still; what is sent to it
 //! is lost, as on any network. Where both sides ask for it, a process lends memory to its peer, which then
 //! writes there by itself ([`lease`]).
 

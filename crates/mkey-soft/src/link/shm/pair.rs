@@ -171,13 +171,20 @@ impl Pair {
     /// Takes packets in; whether there were any.
     pub(super) fn receive(self: &Arc<Self>, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
         self.nudge();
-        if !self.arrivals.any() {
-            // It may not have been seen when it was given back.
-            if self.arrivals.has_made_room() {
-                self.ring();
-            }
-            return false;
+        let any = self.arrivals.any() && self.take_in(deliver);
+        // Also where nothing came: it may not have been seen when the room was given back.
+        self.tell_of_room();
+        any
+    }
+
+    /// Wakes the peer's thread if it waits for room that was made.
+    fn tell_of_room(&self) {
+        if self.arrivals.has_made_room() {
+            self.ring();
         }
+    }
+
+    fn take_in(self: &Arc<Self>, deliver: &mut dyn FnMut(&Inbound<'_>)) -> bool {
         let mut reading = lock(&self.reading);
         let mut any = false;
         for _ in 0..BATCH {
@@ -195,9 +202,6 @@ impl Pair {
         }
         reading.give_back();
         self.arrivals.are_read(&reading);
-        if reading.has_made_room() {
-            self.ring();
-        }
         any
     }
 
@@ -262,9 +266,7 @@ impl Pair {
     pub(super) fn hang_bell(&self) -> bool {
         let reading = lock(&self.reading);
         reading.arrival_bell().hang();
-        if reading.has_made_room() {
-            self.ring();
-        }
+        self.tell_of_room();
         let arrived = reading.is_ready();
         drop(reading);
         let mut writing = lock(&self.writing);

@@ -264,7 +264,8 @@ impl Arrivals {
         self.read.store(reading.read, Ordering::Relaxed);
     }
 
-    /// As [`Reading::has_made_room`].
+    /// Whether the writer is to be woken, which waits for room: to be asked again and again, and last
+    /// after the arrival bell was hung up.
     #[inline]
     #[must_use]
     pub(super) fn has_made_room(&self) -> bool {
@@ -337,13 +338,6 @@ impl Reading {
             self.told = self.read;
             self.ring.control().read.0.store(self.read, Ordering::Release);
         }
-    }
-
-    /// Whether the writer is to be woken, which waits for room: to be asked again and again, and last
-    /// after the arrival bell was hung up.
-    #[must_use]
-    pub(super) fn has_made_room(&self) -> bool {
-        self.ring.control().room.ring_if_seen()
     }
 
     /// Bytes that were read and not given back.

@@ -1,8 +1,8 @@
 //! What was sent and is not known to be read: whether it is left lying.
 
-use crate::sync::lock;
+use crate::sync::{Turns, lock};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What lies unread for so long is left lying by a program that polls no more, or looks at nothing but
@@ -17,7 +17,7 @@ pub(super) struct Unread {
     /// Something was written of which it is not known that it was read.
     any: AtomicBool,
     /// Polls since then.
-    polls: AtomicU32,
+    polls: Turns,
     /// How far it was read when last looked at, and when the peer is to be woken if it gets no
     /// further.
     due: Mutex<Option<(u64, Instant)>>,
@@ -27,7 +27,7 @@ impl Unread {
     /// Something was written. Called by who writes.
     pub(super) fn begins(&self) {
         if !self.any.load(Ordering::Relaxed) {
-            self.polls.store(0, Ordering::Relaxed);
+            self.polls.restart();
             self.any.store(true, Ordering::Relaxed);
         }
     }
@@ -35,12 +35,7 @@ impl Unread {
     /// Whether it is time to look for it again. Called at every poll.
     #[inline]
     pub(super) fn is_to_be_looked_for(&self) -> bool {
-        self.any.load(Ordering::Relaxed) && {
-            // Threads that poll at once may lose counts to each other: it takes a few more polls then.
-            let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-            self.polls.store(polls, Ordering::Relaxed);
-            polls.is_multiple_of(POLLS)
-        }
+        self.any.load(Ordering::Relaxed) && self.polls.has_turn(POLLS)
     }
 
     /// All was read. Called while nobody writes.

@@ -190,12 +190,12 @@ fn bells_ring_once() {
     reading.arrival_bell().hang();
     reading.arrival_bell().take_down();
     assert!(!put(&mut writing));
-    assert!(!reading.has_made_room(), "nobody waits for it");
+    assert!(!reading.arrivals().has_made_room(), "nobody waits for it");
     while write(&mut writing, 0, 100) {}
     reading.next(|_| ()).unwrap();
     reading.give_back();
-    assert!(reading.has_made_room());
-    assert!(!reading.has_made_room(), "it is told once");
+    assert!(reading.arrivals().has_made_room());
+    assert!(!reading.arrivals().has_made_room(), "it is told once");
 }
 
 /// Who asks for room again and again needs no bell, until it goes to sleep.
@@ -206,14 +206,14 @@ fn a_bell_for_room_is_hung_up_by_who_waits() {
     writing.asks_again = true;
     assert_eq!(writing.hang_room_bell(), Ok(false), "no room was asked for in vain");
     while write(&mut writing, 0, 100) {}
-    assert!(!reading.has_made_room());
+    assert!(!reading.arrivals().has_made_room());
     assert_eq!(writing.hang_room_bell(), Ok(false));
-    assert!(reading.has_made_room());
+    assert!(reading.arrivals().has_made_room());
     while reading.next(|_| ()).unwrap().is_some() {}
     reading.give_back();
     assert_eq!(writing.hang_room_bell(), Ok(true), "it was made just before");
     assert!(write(&mut writing, 0, 100));
-    assert!(!reading.has_made_room(), "it has found room");
+    assert!(!reading.arrivals().has_made_room(), "it has found room");
 }
 
 /// While nobody sleeps, whoever rings looks only; who sleeps after that is woken.
@@ -257,12 +257,12 @@ fn room_for_who_asks_no_more_is_told_once() {
     let (mut writing, mut reading) = memory.sides();
     while write(&mut writing, 0, 1000) {}
     assert!(write(&mut writing, 1, 100), "a short one fits");
-    assert!(reading.has_made_room(), "the long one waits still");
+    assert!(reading.arrivals().has_made_room(), "the long one waits still");
     assert_eq!(writing.hang_room_bell(), Ok(false));
     while reading.next(|_| ()).unwrap().is_some() {}
     reading.give_back();
-    assert!(reading.has_made_room());
+    assert!(reading.arrivals().has_made_room());
     assert_eq!(writing.hang_room_bell(), Ok(true));
     assert_eq!(writing.hang_room_bell(), Ok(false), "it was told");
-    assert!(!reading.has_made_room(), "nobody waits");
+    assert!(!reading.arrivals().has_made_room(), "nobody waits");
 }
