@@ -9,7 +9,9 @@ use crate::explain;
 use crate::model;
 use crate::monitor;
 use crate::pcap;
+use crate::replay;
 use crate::run as programs;
+use crate::trace;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -105,6 +107,10 @@ pub enum Command {
     /// What went wrong in the traffic is a result, not a failure: the exit code is 0 if the file could be read
     /// to its end. A file that is cut or damaged gives 1, after the summary of what was read until there.
     Pcap(Box<pcap::PcapArgs>),
+    /// Show what registration costs an unmodified program, where, and what would mend it
+    Trace(Box<trace::args::TraceArgs>),
+    /// Do the registrations of a recording again, on any device and by any strategy
+    Replay(Box<replay::ReplayArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -148,6 +154,8 @@ pub fn run(cli: Cli) -> Result<(), End> {
         Command::Config(args) => config::run(&args),
         Command::Monitor(args) => monitor::run(&args),
         Command::Pcap(args) => pcap::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mkey", &mut script);

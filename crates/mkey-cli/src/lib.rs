@@ -6,6 +6,7 @@
 //! * [`mod@bench`]: `mkey bench`, what memory registration costs on this machine.
 //! * [`mod@model`]: `mkey model`, the same as a formula. [`html`]: reports as pages.
 //! * [`mod@run`]: `mkey run`, programs that know nothing of mkey on software RNICs.
+//! * [`mod@trace`]: `mkey trace`, what registration costs a program. [`mod@replay`]: `mkey replay`, the same again.
 //! * [`mod@pcap`]: `mkey pcap`, what RDMA traffic a capture holds.
 //! * [`input`]: files that are read. [`whole`]: files that are written.
 //! * [`mod@config`]: `mkey config`, switches, NICs and hosts for RoCE without loss.
@@ -33,7 +34,9 @@ pub mod model;
 pub mod monitor;
 pub mod pcap;
 pub mod process;
+pub mod replay;
 pub mod run;
+pub mod trace;
 pub mod whole;
 
 use clap::Parser;
