@@ -20,11 +20,12 @@ use crate::workspace::{Target, Workspace};
 
 /// The test targets that are run in a guest of each kernel: package and target. Their ignored
 /// tests are run there, too, so that a test which needs a kernel's device can be one.
-const TESTS: [(&str, &str); 8] = [
+const TESTS: [(&str, &str); 9] = [
     ("mkey-os", "accounting"),
     ("mkey-os", "tracefs"),
     ("mkey-cli", "registration"),
     ("mkey-cli", "rxe"),
+    ("mkey-cli", "trace_rxe"),
     ("mkey", "examples"),
     ("mkey-ibverbs", "rxe"),
     ("mkey-conformance", "ibverbs"),
