@@ -1,1 +1,20 @@
 //! Running a program with the recorder in it, and making a recording of what its processes have written.
+
+pub mod counters;
+pub mod folder;
+pub mod mappings;
+pub mod symbols;
+pub mod unwind;
+pub mod watch;
+
+/// CLOCK_MONOTONIC, ns.
+fn now() -> u64 {
+    nanoseconds(rustix::time::ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
