@@ -111,7 +111,7 @@ impl Code {
         for loader in self.loaders() {
             let Ok(mut inlined) = loader.find_frames(offset) else { continue };
             while let Ok(Some(found)) = inlined.next() {
-                let function = found.function.and_then(|f| f.demangle().ok().map(|n| plain(&n)));
+                let function = found.function.and_then(|f| f.raw_name().ok().map(|n| demangled(&n)));
                 let line = found.location.as_ref().and_then(|at| at.line).filter(|line| *line > 0);
                 let file = found.location.as_ref().and_then(|at| at.file).map(cut);
                 frames.push(Frame { function, file, line, ..bare() });
@@ -158,8 +158,7 @@ impl Code {
         // Aliases begin at the same place; a label within a function has no length.
         let before = symbols.get(..after)?.iter().rev().take(64);
         let found = before.filter(|symbol| offset < symbol.end).next()?;
-        let name = addr2line::demangle_auto(Cow::Borrowed(&found.name), None);
-        Some(plain(&name))
+        Some(demangled(&found.name))
     }
 }
 
@@ -235,6 +234,14 @@ fn symbols_of(path: &Path) -> Vec<Symbol> {
     read().unwrap_or_default()
 }
 
+/// A name of C++ or Rust as it is written. One of C is what it is, though it may be a type's in C++.
+fn demangled(name: &str) -> String {
+    match name.starts_with("_Z") || name.starts_with("_R") {
+        true => plain(&addr2line::demangle_auto(Cow::Borrowed(name), None)),
+        false => plain(name),
+    }
+}
+
 /// A name without what Rust's compiler adds to tell versions of it apart.
 fn plain(name: &str) -> String {
     let hash = |tail: &str| tail.len() == 17 && tail.starts_with('h');
@@ -249,4 +256,25 @@ fn plain(name: &str) -> String {
 fn cut(text: &str) -> String {
     let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_they_are_written() {
+        for (name, written) in [
+            ("f", "f"),
+            ("ibv_reg_mr", "ibv_reg_mr"),
+            ("_ZN4pool4Slab4growEm", "pool::Slab::grow(unsigned long)"),
+            ("_ZN6server4main17h0123456789abcdefE", "server::main"),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_Zodd", "_Zodd"),
+            ("a::h0123456789abcdeg", "a::h0123456789abcdeg"),
+        ] {
+            assert_eq!(demangled(name), written);
+        }
+        assert_eq!(demangled(&"\u{e4}".repeat(LONGEST)).len(), LONGEST);
+    }
 }

@@ -171,3 +171,6 @@ fn sections(code: &Code, module: &Module<'_>) -> Option<framehop::Module<Arc<[u8
     };
     Some(framehop::Module::new(code.name.clone(), module.range.clone(), base, info))
 }
+
+#[cfg(test)]
+mod tests;
