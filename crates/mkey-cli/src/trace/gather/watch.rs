@@ -24,8 +24,10 @@ const SHARE: u32 = 50;
 const MOST_SAMPLES: usize = 4096;
 /// Mappings that are noted of a process.
 const MOST_MAPPINGS: usize = 1 << 20;
-/// Looks after which a record that is not whole is passed over.
+/// Looks after which a record that is not whole is passed over, and room that nothing is written to.
 const MOST_LOOKS: u32 = 20;
+/// See [`MOST_LOOKS`].
+const FEW_LOOKS: u32 = 3;
 /// Bytes of a record that are looked at.
 const RECORD: usize = size_of::<Mr>();
 
@@ -198,17 +200,21 @@ impl Watched {
                 let bytes = piece.get(begin..read).unwrap_or_default();
                 let Some(head) = bytes.get(..size_of::<Head>()) else { return Ok(()) };
                 let head: Head = bytemuck::pod_read_unaligned(head);
-                let length = (head.len as usize).max(ALIGN).next_multiple_of(ALIGN);
                 if head.kind == 0 {
+                    // Room that was taken and is written to just now, or never will be.
                     self.looks += 1;
-                    if self.looks < MOST_LOOKS {
+                    if self.looks < if head.len == 0 { FEW_LOOKS } else { MOST_LOOKS } {
                         self.at = from + begin as u64;
                         return Ok(());
                     }
                 }
+                if head.len == 0 {
+                    begin = begin.saturating_add(zeros(bytes));
+                    continue;
+                }
                 self.looks = 0;
                 self.record(head.kind, from + begin as u64, bytes);
-                begin = begin.saturating_add(length);
+                begin = begin.saturating_add((head.len as usize).next_multiple_of(ALIGN));
             }
             if begin == 0 {
                 return Ok(());
@@ -296,6 +302,12 @@ impl Watched {
         }
         self.sample_from = at.saturating_add(self.sample_every);
     }
+}
+
+/// Bytes of zeros that `bytes` begin with, in whole places for records; one place at least.
+fn zeros(bytes: &[u8]) -> usize {
+    let places = bytes.chunks(ALIGN).take_while(|place| place.iter().all(|byte| *byte == 0));
+    places.count().max(1) * ALIGN
 }
 
 /// Ranges that overlap or touch are one; in the order of addresses.
