@@ -100,6 +100,7 @@ pub struct Work<'a> {
 }
 
 /// Memory that a work request names.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Address and length.
@@ -198,6 +199,14 @@ impl Queue {
     #[inline]
     pub fn completed(&self, recorder: &Recorder, id: u64, recv: bool, status: u32, vendor: u32) {
         let _ = (recorder, id, recv, status, vendor);
+    }
+
+    /// How many in flight come before the oldest that has this number, of the receive queue or of the
+    /// send queue. `None`: there is none. A completion in error does not say which of them it is of.
+    #[cold]
+    pub fn awaits(&self, id: u64, recv: bool) -> Option<u32> {
+        let _ = (id, recv);
+        None
     }
 
     /// The queue was reset, or is destroyed: nothing is in flight any more.
