@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// The library to preload, built as these tests are. Cargo builds no library that is only loaded.
+/// The library to preload, built as these tests are, the one for `mkey trace` beside it. Cargo builds no
+/// library that is only loaded.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -16,9 +17,11 @@ pub fn library() -> &'static Path {
             "debug" => "dev",
             other => other,
         };
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mkey-preload/Cargo.toml");
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--profile", profile, "--manifest-path"]).arg(manifest);
+        build.args(["build", "--quiet", "--profile", profile]);
+        build.args(["--package", "mkey-preload", "--package", "mkey-watch"]);
+        build.arg("--manifest-path").arg(manifest);
         build.env("CARGO_TARGET_DIR", target);
         let Output { status, stderr, .. } = build.output().unwrap();
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));

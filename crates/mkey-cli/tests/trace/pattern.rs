@@ -70,7 +70,7 @@ impl Pattern {
         let mut function = |name: &str, body: &str| {
             text.push_str(&format!(
                 "static NOT_INLINED void {name}(struct side sides[2], struct ibv_mr *far)\n{{\n\
-                 \t(void)sides; (void)far;\n{body}}}\n"
+                 \t(void)sides; (void)far;\n{body}\t/* No call is the last. */\n\t__asm__ volatile(\"\");\n}}\n"
             ));
             calls.push(format!("{name}(sides, far);"));
         };
@@ -333,7 +333,9 @@ impl<'r> Seen<'r> {
         let own = stack.frames.iter().filter(|frame| frame.module == "program");
         let own: Vec<_> = own.filter_map(|frame| frame.function.as_deref()).collect();
         assert!(own.contains(&"main"), "{:?}", functions.collect::<Vec<_>>());
-        own.into_iter().find(|name| !helpers.contains(name)).unwrap()
+        // libibverbs' inline functions begin with its letters, and with these.
+        let inline = |name: &str| name.trim_start_matches('_').starts_with("ibv_");
+        own.into_iter().find(|name| !helpers.contains(name) && !inline(name)).unwrap()
     }
 
     /// The regions that a function registered.
