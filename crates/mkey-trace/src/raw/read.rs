@@ -69,7 +69,9 @@ impl<'a> File<'a> {
     /// Its first page.
     pub fn header(&self) -> Header {
         // `parse` has seen that so many bytes are there.
-        self.bytes.get(..HEADER).map_or_else(bytemuck::Zeroable::zeroed, bytemuck::pod_read_unaligned)
+        self.bytes
+            .get(..HEADER)
+            .map_or_else(bytemuck::Zeroable::zeroed, bytemuck::pod_read_unaligned)
     }
 
     /// All records that are whole, in the order in which their room was taken.

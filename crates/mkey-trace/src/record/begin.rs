@@ -1,8 +1,8 @@
 //! How the recorder begins and ends, in a process and in its forked children.
 
 use super::{
-    CURRENT, Called, Entered, Entry, FOLDER, LIMIT, QueueInit, Recorder, Work, clock, finding,
-    lock, log, maps, memory, now, queue, received, regions, remotes, stack, table, thread, windows,
+    CURRENT, Called, Entry, FOLDER, LIMIT, QueueInit, Recorder, Work, clock, finding, lock, log,
+    maps, memory, now, queue, received, regions, remotes, stack, table, thread, windows,
 };
 use crate::raw::{Header, Mr, Op, Verb};
 use bytemuck::Zeroable;
@@ -133,7 +133,9 @@ impl Recorder {
             detail: 0,
         };
         let mr = self.registered(&call, 0, None);
-        let (Some(queue), Some(mr)) = (self.queue(&init), self.log.placed::<Mr>(mr)) else { return };
+        let (Some(queue), Some(mr)) = (self.queue(&init), self.log.placed::<Mr>(mr)) else {
+            return;
+        };
         let entries = [Entry { addr: 0, len: 1, lkey: 0 }];
         let work = |id| Work {
             id,
@@ -172,7 +174,8 @@ fn limit(text: Option<&OsStr>) -> u64 {
 fn header() -> Header {
     let mut header = Header {
         pid: rustix::process::getpid().as_raw_nonzero().get().unsigned_abs(),
-        parent: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
+        parent: rustix::process::getppid()
+            .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
         began: now(),
         began_real: clock(ClockId::Realtime),
         ..Header::zeroed()

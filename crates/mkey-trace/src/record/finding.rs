@@ -68,9 +68,8 @@ impl Recorder {
                 mr,
                 queue: found.queue,
                 stack: place,
-                before: against.map_or(0, |call| {
-                    call.half::<{ offset_of!(Call, stack) }>().load(Relaxed)
-                }),
+                before: against
+                    .map_or(0, |call| call.half::<{ offset_of!(Call, stack) }>().load(Relaxed)),
                 thread: thread::here(self).slot,
                 rest: 0,
                 times: 1,

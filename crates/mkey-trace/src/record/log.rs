@@ -110,7 +110,9 @@ impl Log {
         // counters below, which no other thread has been given.
         unsafe { at.cast::<Header>().write(whole) };
         // What can be told from any other file by its first bytes has all the others.
-        self.header().word::<{ offset_of!(Header, magic) }>().store(u64::from_ne_bytes(MAGIC), Release);
+        self.header()
+            .word::<{ offset_of!(Header, magic) }>()
+            .store(u64::from_ne_bytes(MAGIC), Release);
     }
 
     /// The first page.
@@ -130,7 +132,8 @@ impl Log {
 
     /// Takes room for a record with `tail` bytes after its fixed part. `None`: as of [`Log::write`].
     pub fn room<T: Kind>(&self, tail: usize) -> Option<Room<'_, T>> {
-        let len = tail.checked_add(size_of::<T>()).and_then(|len| len.checked_next_multiple_of(ALIGN));
+        let len =
+            tail.checked_add(size_of::<T>()).and_then(|len| len.checked_next_multiple_of(ALIGN));
         let taken = len.and_then(|len| {
             let at = self.take(len as u64)?;
             Some((at, self.address(at, len)?, u32::try_from(len).ok()?))
@@ -167,7 +170,10 @@ impl Log {
                 // written by atomic stores.
                 let (len, kind) = unsafe {
                     let head = head.as_ptr();
-                    (AtomicU32::from_ptr(&raw mut (*head).len), AtomicU16::from_ptr(&raw mut (*head).kind))
+                    (
+                        AtomicU32::from_ptr(&raw mut (*head).len),
+                        AtomicU16::from_ptr(&raw mut (*head).kind),
+                    )
                 };
                 let (kind, len) = (kind.load(Acquire), u64::from(len.load(Relaxed)));
                 let slot = (at / ALIGN as u64) as Slot;
@@ -194,7 +200,12 @@ impl Log {
             // SAFETY: a whole mapping of this log's own is replaced by zeros, with the same rights; all
             // that refers to it are numbers of which any value will do, and no thread is amid one.
             let done = unsafe {
-                mm::mmap_anonymous(at.cast(), CHUNK as usize, ProtFlags::READ | ProtFlags::WRITE, flags)
+                mm::mmap_anonymous(
+                    at.cast(),
+                    CHUNK as usize,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    flags,
+                )
             };
             debug_assert!(done.is_ok(), "replacing a mapping by one of the same size");
         }
@@ -355,7 +366,8 @@ impl<T: Kind> Room<'_, T> {
     /// Its record is whole with this fixed part, whose head is made here.
     pub fn finish(self, mut fixed: T) -> Placed<T> {
         const { assert!(size_of::<T>() >= size_of::<Head>()) };
-        let head: [u8; size_of::<Head>()] = bytemuck::cast(Head { len: self.len, kind: 0, zero: 0 });
+        let head: [u8; size_of::<Head>()] =
+            bytemuck::cast(Head { len: self.len, kind: 0, zero: 0 });
         if let Some(to) = bytemuck::bytes_of_mut(&mut fixed).get_mut(..size_of::<Head>()) {
             to.copy_from_slice(&head);
         }
@@ -377,8 +389,10 @@ fn new_file(folder: &Path) -> Result<(OwnedFd, CString), Errno> {
     for number in 0..FILES {
         let mut name = String::new();
         write!(name, "{pid}-{number}.raw").map_err(|_| Errno::INVAL)?;
-        let path = CString::new(folder.join(name).as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let path =
+            CString::new(folder.join(name).as_os_str().as_bytes()).map_err(|_| Errno::INVAL)?;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return Ok((file, path)),
             Err(Errno::EXIST) => {}

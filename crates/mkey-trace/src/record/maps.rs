@@ -165,7 +165,14 @@ mod tests {
         let spans = [[0x2000, 0x3000], [0x2800, 0x2801]];
         let mut text = [0; 64];
         let mut kept = Kept { spans: &spans, text: &mut text, whole: 0, end: 0, keep: false };
-        for line in ["1000-2000 rw-p\n", "Rss: 4 kB\n", "2000-4000 rw-p\n", "Rss: 8 kB\n", "4000-5000 r\n", "a: 1\n"] {
+        for line in [
+            "1000-2000 rw-p\n",
+            "Rss: 4 kB\n",
+            "2000-4000 rw-p\n",
+            "Rss: 8 kB\n",
+            "4000-5000 r\n",
+            "a: 1\n",
+        ] {
             assert!(kept.line(line.as_bytes()));
         }
         let end = kept.end;

@@ -88,7 +88,10 @@ impl Code {
         let from = address.wrapping_sub(self.libraries.start);
         if from < self.libraries.end - self.libraries.start {
             let bit = from >> self.shift;
-            return self.bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 == 1);
+            return self
+                .bits
+                .get((bit / 64) as usize)
+                .is_some_and(|word| word >> (bit % 64) & 1 == 1);
         }
         address.wrapping_sub(self.program.start) < self.program.end - self.program.start
     }

@@ -136,7 +136,9 @@ impl Recorder {
             [&queue.send, &queue.recv].into_iter().find_map(|side| {
                 let side = side.try_lock()?;
                 let names = |place: &Place| {
-                    place.mr == mr && place.addr < end && start < place.addr.saturating_add(place.len.into())
+                    place.mr == mr
+                        && place.addr < end
+                        && start < place.addr.saturating_add(place.len.into())
                 };
                 side.ring.in_flight().any(names).then_some(side.record.slot)
             })
@@ -165,8 +167,14 @@ impl Queue {
             bump(side.record.word::<{ offset_of!(raw::Queue, invalidations) }>(), 1);
         }
         let flags = ring::flags(work.op, work.signaled || recv);
-        let mut place =
-            Place { id: work.id, addr: 0, len: 0, mr: 0, thread: thread.slot, flags: flags | FIRST };
+        let mut place = Place {
+            id: work.id,
+            addr: 0,
+            len: 0,
+            mr: 0,
+            thread: thread.slot,
+            flags: flags | FIRST,
+        };
         let mut bytes = 0;
         let named = !work.inlined && work.op != Op::Bind;
         for entry in work.entries {
@@ -195,9 +203,11 @@ impl Queue {
         let counters = side.posted();
         let mut taken = 0_u64;
         side.ring.take_back(recorder, thread.slot, count, |place| {
-            if let Some((mr, used)) = recorder.log.placed::<Mr>(place.mr).zip(used_by(place.flags)) {
+            if let Some((mr, used)) = recorder.log.placed::<Mr>(place.mr).zip(used_by(place.flags))
+            {
                 // Neither named nor, as it is about to be counted, done.
-                if let Some(uses) = mr.words::<{ offset_of!(Mr, uses) }, USES>().get(used as usize) {
+                if let Some(uses) = mr.words::<{ offset_of!(Mr, uses) }, USES>().get(used as usize)
+                {
                     uses.fetch_sub(1, Relaxed);
                 }
                 mr.word::<{ offset_of!(Mr, done) }>().fetch_sub(1, Relaxed);

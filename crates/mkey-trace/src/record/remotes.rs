@@ -16,7 +16,15 @@ pub struct Last(Option<(u32, Option<Placed<Remote>>)>);
 impl Recorder {
     /// A request names a key of a peer, and `len` bytes at `addr`. `last` is the queue's.
     #[inline]
-    pub(super) fn named(&self, last: &mut Last, device: Slot, rkey: u32, addr: u64, len: u64, op: Op) {
+    pub(super) fn named(
+        &self,
+        last: &mut Last,
+        device: Slot,
+        rkey: u32,
+        addr: u64,
+        len: u64,
+        op: Op,
+    ) {
         let remote = match last.0 {
             Some((key, remote)) if key == rkey => remote,
             _ => {

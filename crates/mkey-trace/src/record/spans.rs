@@ -148,7 +148,10 @@ impl Spans {
         for grid in bits(self.grids.load(Relaxed)) {
             let (first, last) = (addr >> grid, (end - 1) >> grid);
             if last - first >= CELLS && last - first >= u64::from(state.live) {
-                (1..=state.made).filter_map(|span| state.get(span)).filter(|n| n.grid == grid).for_each(|n| seen(&n));
+                (1..=state.made)
+                    .filter_map(|span| state.get(span))
+                    .filter(|n| n.grid == grid)
+                    .for_each(|n| seen(&n));
                 continue;
             }
             for cell in first..=last {
@@ -171,7 +174,8 @@ impl Spans {
         }
         bits(self.grids.load(Relaxed)).any(|grid| {
             let (first, last) = (addr >> grid, (end - 1) >> grid);
-            last - first >= CELLS || (first..=last).any(|cell| self.cells.get(name(grid, cell)).is_some())
+            last - first >= CELLS
+                || (first..=last).any(|cell| self.cells.get(name(grid, cell)).is_some())
         })
     }
 
@@ -285,7 +289,7 @@ mod tests {
 
     fn overlapping(spans: &Spans, addr: u64, len: u64) -> Vec<Slot> {
         let mut found = Vec::new();
-        spans.overlapping(addr, len, |mr, ..| found.push(mr));
+        spans.overlapping(addr, len, |mr, _, _| found.push(mr));
         found.sort_unstable();
         found
     }

@@ -100,7 +100,9 @@ impl Stacks {
         let top = if own.contains(&sp) { own.end } else { (sp | (PAGE - 1)) + 1 };
         let Some(code) = self.code() else { return 0 };
         let key = key(here, top.min(sp.saturating_add(TOLD_BY)), code);
-        if let Some(stack) = self.known.get(key).and_then(|slot| log.placed::<raw::Stack>(slot as Slot)) {
+        if let Some(stack) =
+            self.known.get(key).and_then(|slot| log.placed::<raw::Stack>(slot as Slot))
+        {
             stack.word::<{ offset_of!(raw::Stack, times) }>().fetch_add(1, Relaxed);
             return stack.slot;
         }

@@ -195,7 +195,9 @@ impl Body {
         let mut index = gap;
         loop {
             index = (index + 1) & mask;
-            let (Some(to), Some(from)) = (self.places.get(gap), self.places.get(index)) else { return };
+            let (Some(to), Some(from)) = (self.places.get(gap), self.places.get(index)) else {
+                return;
+            };
             let key = from.key.load(Relaxed);
             if key == 0 {
                 to.key.store(0, Relaxed);
@@ -288,7 +290,10 @@ mod tests {
                         assert_eq!(TABLE.get(key), Some(key ^ 0xABCD));
                         key = if key + 2 < 2000 { key + 2 } else { 1 };
                         let other = key + 1;
-                        assert!(matches!(TABLE.get(other), None) || TABLE.get(other).is_none_or(|v| v == other));
+                        assert!(
+                            matches!(TABLE.get(other), None)
+                                || TABLE.get(other).is_none_or(|v| v == other)
+                        );
                     }
                 });
             }

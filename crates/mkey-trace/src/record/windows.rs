@@ -36,7 +36,8 @@ impl Recorder {
     pub fn bound(&self, device: Slot, window: u64, rkey: u32, lkey: u32, len: u64) {
         let mr = self.regions.find(&self.log, key(device, lkey)).filter(|_| len != 0);
         if let Some(mr) = mr
-            && let Some(binds) = mr.words::<{ offset_of!(Mr, uses) }, USES>().get(Use::Bind as usize)
+            && let Some(binds) =
+                mr.words::<{ offset_of!(Mr, uses) }, USES>().get(Use::Bind as usize)
         {
             binds.fetch_add(1, Relaxed);
         }
