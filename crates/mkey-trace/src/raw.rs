@@ -109,7 +109,8 @@ pub struct Call {
     pub begin: u64,
     /// See `begin`.
     pub end: u64,
-    /// CPU time of the thread between them, ns; `u64::MAX`: not measured.
+    /// CPU time of the thread between them, ns; `u64::MAX`: not measured. A call of less than 4 us is taken
+    /// to have been on the CPU throughout: no thread is put to sleep and woken in less.
     pub cpu: u64,
     /// Work requests that the thread had posted before.
     pub posts: u64,
@@ -330,12 +331,15 @@ pub struct Queue {
     /// Of them inline; with an invalidation of the peer's key.
     pub inlined: u64,
     pub invalidations: u64,
-    /// Completed; in error.
+    /// Completed; in error. In the file those of receives are in `received` alone, since each is counted
+    /// under its own lock; [`File`] adds them to `completed`.
     pub completed: u64,
     pub failed: u64,
     /// The domain that it belongs to.
     pub pd: u64,
-    pub rest: [u64; 7],
+    /// Completed receives.
+    pub received: u64,
+    pub rest: [u64; 6],
 }
 
 /// Operations of [`Queue::posted`].

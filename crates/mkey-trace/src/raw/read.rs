@@ -48,6 +48,12 @@ pub enum Record<'a> {
 pub trait Kind: Pod {
     /// Its [`kind`].
     const KIND: u16;
+
+    /// As it is meant, of what is in the file.
+    #[must_use]
+    fn told(self) -> Self {
+        self
+    }
 }
 
 impl<'a> File<'a> {
@@ -90,7 +96,7 @@ impl<'a> File<'a> {
         if head.kind != T::KIND {
             return None;
         }
-        whole.get(..size_of::<T>()).map(bytemuck::pod_read_unaligned)
+        whole.get(..size_of::<T>()).map(|fixed| bytemuck::pod_read_unaligned::<T>(fixed).told())
     }
 }
 
@@ -134,7 +140,7 @@ fn record(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     let (head, whole) = whole(bytes, at)?;
     fn split<T: Kind>(whole: &[u8]) -> Option<(T, &[u8])> {
         let (fixed, tail) = whole.split_at_checked(size_of::<T>())?;
-        Some((bytemuck::pod_read_unaligned(fixed), tail))
+        Some((bytemuck::pod_read_unaligned::<T>(fixed).told(), tail))
     }
     fn fixed<T: Kind>(whole: &[u8]) -> Option<T> {
         split(whole).map(|(fixed, _)| fixed)
@@ -171,6 +177,15 @@ fn record(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     })
 }
 
+impl Kind for Queue {
+    const KIND: u16 = kind::QUEUE;
+
+    fn told(mut self) -> Self {
+        self.completed = self.completed.wrapping_add(self.received);
+        self
+    }
+}
+
 macro_rules! kinds {
     ($($fixed:ty = $kind:ident),*) => {
         $(impl Kind for $fixed { const KIND: u16 = kind::$kind; })*
@@ -183,7 +198,6 @@ kinds!(
     Stack = STACK,
     Module = MODULE,
     Thread = THREAD,
-    Queue = QUEUE,
     Remote = REMOTE,
     Device = DEVICE,
     Finding = FINDING,

@@ -42,7 +42,7 @@ impl Code {
     /// As things are now. `None`: there is no memory for it.
     pub fn now() -> Option<Self> {
         let (mut loads, mut first) = (Loads::default(), true);
-        let (mut program, mut libraries) = (0..0, u64::MAX..0);
+        let (mut program, mut libraries) = (0..0, 0..0);
         each(|module| {
             loads = module.loads;
             for code in module.code() {
@@ -53,9 +53,6 @@ impl Code {
             first = false;
             true
         });
-        if libraries.is_empty() {
-            libraries = 0..0;
-        }
         let mut shift = 12;
         while (libraries.end - libraries.start) >> shift >= BITS as u64 {
             shift += 1;

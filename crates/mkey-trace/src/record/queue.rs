@@ -230,7 +230,13 @@ impl Queue {
             return;
         }
         let mut side = self.side(recv).lock();
-        side.record.word::<{ offset_of!(raw::Queue, completed) }>().fetch_add(1, Relaxed);
+        // Each side counts under its own lock.
+        let completed = if recv {
+            side.record.word::<{ offset_of!(raw::Queue, received) }>()
+        } else {
+            side.record.word::<{ offset_of!(raw::Queue, completed) }>()
+        };
+        bump(completed, 1);
         let op = if side.ring.lost {
             None
         } else if side.shared {
@@ -457,6 +463,7 @@ fn record(init: &QueueInit) -> raw::Queue {
         completed: 0,
         failed: 0,
         pd: init.pd,
-        rest: [0; 7],
+        received: 0,
+        rest: [0; 6],
     }
 }

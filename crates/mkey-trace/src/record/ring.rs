@@ -103,11 +103,6 @@ impl Ring {
         self.head == self.tail
     }
 
-    /// How many places are taken.
-    pub fn len(&self) -> usize {
-        self.tail - self.head
-    }
-
     /// Puts a place behind the others. `false`: more is in flight than was said could be, and following was
     /// given up, here or before.
     #[inline]
