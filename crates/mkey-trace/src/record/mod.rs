@@ -120,6 +120,7 @@ pub struct Work<'a> {
 }
 
 /// Memory that a work request names.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Address and length.

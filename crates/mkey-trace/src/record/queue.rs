@@ -252,6 +252,17 @@ impl Queue {
         }
     }
 
+    /// How many in flight come before the oldest that has this number, of the receive queue or of the
+    /// send queue. `None`: there is none. A completion in error does not say which of them it is of.
+    #[cold]
+    pub fn awaits(&self, id: u64, recv: bool) -> Option<usize> {
+        let side = self.side(recv).lock();
+        side.ring
+            .in_flight()
+            .filter(|place| place.flags & FIRST != 0)
+            .position(|place| place.id == id)
+    }
+
     /// The queue was reset, or is destroyed: nothing is in flight any more.
     pub fn reset(&self, recorder: &Recorder) {
         if self.is_of(recorder) {

@@ -20,6 +20,7 @@ const DISPLACED: usize = 64;
 
 /// `enum ibv_access_flags`.
 const ZERO_BASED: u32 = 1 << 5;
+const ON_DEMAND: u32 = 1 << 6;
 /// `enum ibv_rereg_mr_flags`, the `detail` of an `ibv_rereg_mr`.
 const CHANGE_TRANSLATION: u32 = 1;
 const CHANGE_PD: u32 = 2;
@@ -151,9 +152,11 @@ impl Recorder {
         mr.slot
     }
 
-    /// Whether memory of a call is memory of the process: where it lies.
+    /// Whether memory of a call is memory of the process that has to stay: where it lies. What is
+    /// registered on demand may go.
     pub(super) fn memory_of(call: &Called) -> Option<(u64, u64)> {
         let memory = matches!(call.verb, Verb::RegMr | Verb::RegMrIova | Verb::ReregMr);
+        let memory = memory && call.access & ON_DEMAND == 0;
         memory.then_some((call.addr, call.len))
     }
 
