@@ -4,6 +4,7 @@
 //! processes wrote.
 
 mod capture;
+mod raw;
 mod trace;
 mod wire;
 
@@ -56,5 +57,6 @@ pub fn fuzz_trace_format(data: &[u8]) {
 
 /// The file of a traced process: whatever it holds, a recording comes of it that can be read.
 pub fn fuzz_trace_raw(data: &[u8]) {
+    raw::file(data);
     trace::raw(data);
 }
