@@ -1,8 +1,9 @@
 //! What the fuzz targets run. The engine's: operations read from arbitrary bytes, its answers
 //! compared with the [`model`](crate::model)'s. The wire's: arbitrary bytes as packets,
-//! and as captures of them.
+//! and as captures of them. A recording's: arbitrary bytes as the file of a traced process.
 
 mod capture;
+mod recording;
 mod wire;
 
 use crate::model::{Mix, run};
@@ -16,6 +17,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pcap", fuzz_pcap),
     ("roce_frame", fuzz_roce_frame),
     ("roce_packet", fuzz_roce_packet),
+    ("trace_raw", fuzz_trace_raw),
     ("work_request", fuzz_work_request),
 ];
 
@@ -43,4 +45,9 @@ pub fn fuzz_roce_frame(data: &[u8]) {
 /// A capture file, as `mkey pcap` reads it: what it makes of it is consistent in itself.
 pub fn fuzz_pcap(data: &[u8]) {
     capture::file(data);
+}
+
+/// What a traced process wrote, as it may be found after it was killed: records after a header.
+pub fn fuzz_trace_raw(data: &[u8]) {
+    recording::raw(data);
 }

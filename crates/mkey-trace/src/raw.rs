@@ -257,7 +257,14 @@ pub struct Mr {
     pub outside: u64,
     /// The domain that it belongs to, as the program knows it.
     pub pd: u64,
-    pub rest: [u64; 8],
+    /// The side of a queue that named it first: it counts by itself, under its lock, without an atomic
+    /// operation of which each takes as long as the rest. [`File`] adds these to `uses` and `done`.
+    pub owner: u64,
+    /// See `owner`; without binds.
+    pub own_uses: [u64; USES - 1],
+    /// See `owner`.
+    pub own_done: u64,
+    pub rest: [u64; 2],
 }
 
 /// Registers and the top of a stack; the bytes come after it.
@@ -369,7 +376,12 @@ pub struct Remote {
     pub writes: u64,
     pub reads: u64,
     pub atomics: u64,
-    pub rest: u64,
+    /// As [`Mr::owner`]; [`File`] adds its counters to the others.
+    pub owner: u64,
+    pub own_writes: u64,
+    pub own_reads: u64,
+    pub own_atomics: u64,
+    pub rest: [u64; 5],
 }
 
 /// A device that was opened; its name comes after, ended by a zero.
@@ -508,4 +520,5 @@ const _: () = {
     assert!(size_of::<Mr>() == 3 * ALIGN);
     assert!(size_of::<Queue>() == 3 * ALIGN);
     assert!(size_of::<Finding>() == 2 * ALIGN);
+    assert!(size_of::<Remote>() == 2 * ALIGN);
 };

@@ -6,6 +6,7 @@
 
 mod begin;
 mod calls;
+mod count;
 mod finding;
 mod lock;
 mod log;

@@ -47,7 +47,8 @@ impl Code {
             loads = module.loads;
             for code in module.code() {
                 let hull = if first { &mut program } else { &mut libraries };
-                let begin = if hull.is_empty() { code.start } else { hull.start.min(code.start) };
+                let begin =
+                    if hull.start >= hull.end { code.start } else { hull.start.min(code.start) };
                 *hull = begin..hull.end.max(code.end);
             }
             first = false;

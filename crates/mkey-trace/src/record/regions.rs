@@ -1,12 +1,13 @@
 //! The regions that there are, by their keys and by the objects that the program has.
 
+use super::count::in_flight;
 use super::finding::Found;
 use super::lock::Spin;
 use super::log::{Log, Placed};
 use super::spans::{Span, Spans};
 use super::table::Table;
 use super::{Called, Entered, Recorder, key};
-use crate::raw::{Call, Head, Header, Mr, Slot, USES, Use, Verb, Wrong};
+use crate::raw::{Call, Head, Header, Mr, Slot, USES, Verb, Wrong};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -128,7 +129,10 @@ impl Recorder {
                 done: 0,
                 outside: 0,
                 pd: call.parent,
-                rest: [0; 8],
+                owner: 0,
+                own_uses: [0; USES - 1],
+                own_done: 0,
+                rest: [0; 2],
             },
             &[],
         );
@@ -306,14 +310,6 @@ impl Recorder {
         // Its end was never told: it lies there no more, whatever became of it.
         self.regions.spans.remove((never >> 32) as Span);
     }
-}
-
-/// Entries of work in flight that name a region.
-pub fn in_flight(mr: Placed<Mr>) -> u64 {
-    let done = mr.word::<{ offset_of!(Mr, done) }>().load(Relaxed);
-    let uses = mr.words::<{ offset_of!(Mr, uses) }, USES>();
-    let used = uses.iter().enumerate().filter(|(kind, _)| *kind != Use::Bind as usize);
-    used.map(|(_, uses)| uses.load(Relaxed)).sum::<u64>().saturating_sub(done)
 }
 
 /// A region and its span in one number.

@@ -128,10 +128,6 @@ impl Traced {
         self.all(|record| if let Record::Mr(mr) = record { Some(mr) } else { None })
     }
 
-    fn calls(&self) -> Vec<Call> {
-        self.all(|record| if let Record::Call(call) = record { Some(call) } else { None })
-    }
-
     fn findings(&self) -> Vec<Finding> {
         self.all(|record| if let Record::Finding(found) = record { Some(found) } else { None })
     }
