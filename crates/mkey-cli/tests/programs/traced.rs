@@ -255,8 +255,25 @@ fn so_many_of_everything_are_recorded() {
 fn every_mistake_is_found_once() {
     let test = "every_mistake_is_found_once";
     let Some(program) = build_short(test, include_str!("../c/traced_wrong.c")) else { return };
+    each_mistake_once(&program.path());
+}
+
+/// What it gives back is told of, and given back to it alone.
+#[test]
+fn an_allocator_of_the_program_s_is_seen_as_the_c_library_s() {
+    let test = "an_allocator_of_the_program_s_is_seen_as_the_c_library_s";
+    let shared = ["-shared", "-fPIC", "-fno-builtin"];
+    let Some(own) = build_with(test, include_str!("../c/allocator.c"), &shared) else { return };
+    let source = format!("{}\n{}", crate::c::HEAD, include_str!("../c/traced_wrong.c"));
+    let own = own.path();
+    let arguments = [own.to_str().unwrap(), "-libverbs", "-lpthread"];
+    let Some(program) = build_with(test, &source, &arguments) else { return };
+    each_mistake_once(&program.path());
+}
+
+fn each_mistake_once(program: &Path) {
     let job = Job::new();
-    assert_eq!(succeeds(&mut job.of(&program.path())), "well\n");
+    assert_eq!(succeeds(&mut job.of(program)), "well\n");
     let process = job.process();
     let mut found = BTreeMap::new();
     for finding in &process.findings {
