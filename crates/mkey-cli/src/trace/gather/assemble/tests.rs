@@ -293,7 +293,8 @@ fn what_is_readable_of_a_damaged_file_is_used_and_the_rest_is_told() {
     }
     for _ in 0..200 {
         let mut bytes = whole[..HEADER].to_vec();
-        bytes.extend(std::iter::repeat_with(|| random.u8(..)).take(random.usize(0..4096)));
+        let more = random.usize(0..4096);
+        bytes.extend(std::iter::repeat_with(|| random.u8(..)).take(more));
         let used = bytes.len() as u64;
         let header = Header { used, ..file.header };
         bytes[..HEADER].copy_from_slice(bytes_of(&header));
