@@ -34,7 +34,7 @@ pub fn percent(share: f64) -> String {
 }
 
 /// `one` or `many`, by the count.
-fn plural<'t>(n: u64, one: &'t str, many: &'t str) -> &'t str {
+pub fn plural<'t>(n: u64, one: &'t str, many: &'t str) -> &'t str {
     if n == 1 { one } else { many }
 }
 
@@ -136,7 +136,7 @@ pub fn small(report: &Report) -> String {
     let (calls, spent) = (count(of.registrations), ns(of.ns));
     match report.lang {
         Lang::En => format!(
-            "{regions} regions below 1 MiB lie together in one mapping each time: {could} would do; {calls} registrations of them took {spent}"
+            "{regions} regions below 1 MiB lie side by side in a mapping: {could} would do in their place; {calls} registrations of them took {spent}"
         ),
         Lang::Zh => format!(
             "{regions} 个小于 1 MiB 的区域位于同一映射中：{could} 个即可；其 {calls} 次注册用时 {spent}"
@@ -150,8 +150,9 @@ pub fn leaked(report: &Report) -> String {
     let (regions, bytes) = (count(of.regions), size(of.bytes));
     match report.lang {
         Lang::En => format!(
-            "{regions} {} ({bytes}) still registered when the process ended",
-            plural(of.regions, "region was", "regions were"),
+            "{regions} {} ({bytes}) {} still registered when the process ended",
+            plural(of.regions, "region", "regions"),
+            plural(of.regions, "was", "were"),
         ),
         Lang::Zh => format!("进程结束时仍有 {regions} 个区域（{bytes}）未注销"),
     }
@@ -181,15 +182,20 @@ pub fn granted(report: &Report) -> String {
     let first = of.excess.first.first();
     let list = first.map_or_else(String::new, |excess| excess.unused.join(", "));
     let here = first.map_or(0, |excess| excess.regions);
-    let (regions, remote, here) = (count(of.regions), count(of.remote), count(here));
+    let (regions, here) = (count(of.regions), count(here));
+    let remote = match (of.remote, report.lang) {
+        (0, _) => String::new(),
+        (n, Lang::En) => format!(", {} of them one that lets a peer in", count(n)),
+        (n, Lang::Zh) => format!("，其中 {} 个允许对端访问", count(n)),
+    };
     match report.lang {
         Lang::En => format!(
-            "{regions} {} rights that were never used, {remote} of them one that lets a peer in; most often {list} ({here})",
+            "{regions} {} rights that were never used{remote}; most often {list} ({here})",
             plural(of.regions, "region had", "regions had"),
         ),
-        Lang::Zh => format!(
-            "{regions} 个区域拥有从未使用的权限，其中 {remote} 个允许对端访问；最常见的是 {list}（{here} 个）"
-        ),
+        Lang::Zh => {
+            format!("{regions} 个区域拥有从未使用的权限{remote}；最常见的是 {list}（{here} 个）")
+        }
     }
 }
 
