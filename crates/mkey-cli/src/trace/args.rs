@@ -1,9 +1,10 @@
 //! The arguments of `mkey trace`.
 
+use crate::bench::export;
 use crate::bench::outputs::{check_apart, check_output, same};
 use crate::bench::sizes::parse_bytes;
-use crate::bench::export;
 use crate::exit::End;
+use crate::lang::LangArg;
 use crate::run::args::SoftArgs;
 use clap::Args;
 use std::ffi::OsString;
@@ -62,6 +63,10 @@ pub struct TraceArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
+    /// The language of the report
+    #[command(flatten)]
+    pub lang: LangArg,
+
     /// The program and its arguments; what it starts is recorded, too
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,
@@ -79,9 +84,8 @@ impl TraceArgs {
             ("--json", &self.json),
             ("--html", &self.html),
         ];
-        let named = || {
-            outputs.iter().filter_map(|(option, path)| Some((*option, path.as_deref()?)))
-        };
+        let named =
+            || outputs.iter().filter_map(|(option, path)| Some((*option, path.as_deref()?)));
         let mut to_stdout = None;
         let mut before: Vec<(&str, &Path)> = Vec::new();
         for (option, path) in named() {

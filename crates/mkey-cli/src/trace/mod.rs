@@ -12,9 +12,11 @@ pub mod gather;
 use crate::bench::export;
 use crate::cli::print;
 use crate::exit::End;
+use crate::html;
 use crate::run::check::say;
 use advice::Advice;
 use analyse::Report;
+use analyse::text::text;
 use args::TraceArgs;
 use gather::launch::{self, Gathered};
 use gather::merge::merge;
@@ -74,18 +76,22 @@ struct Told<'a> {
 
 /// Writes what was asked for: whatever can be written, so that nothing is lost with a file. `instead`: what
 /// is said in place of a report.
-fn write_outputs(args: &TraceArgs, recording: &Recording, instead: Option<&str>) -> Result<(), End> {
+fn write_outputs(
+    args: &TraceArgs,
+    recording: &Recording,
+    instead: Option<&str>,
+) -> Result<(), End> {
     // The recording first: all else can be had from it.
     let saved = args.output.as_deref().map_or(Ok(()), |path| {
         let mut bytes = Vec::new();
         recording.write(&mut bytes).map_err(|error| End::output(path.display(), &error))?;
         export::write(path, &bytes)
     });
-    let report = Report::of(recording);
+    let report = Report::told(recording, args.lang.lang());
     let advice = Advice::of(recording);
     let words = || match instead {
         Some(words) => format!("mkey: {words}\n"),
-        None => text(recording),
+        None => text(&report),
     };
     let printed = match &args.report {
         Some(path) => export::write(path, words().as_bytes()),
@@ -103,13 +109,9 @@ fn write_outputs(args: &TraceArgs, recording: &Recording, instead: Option<&str>)
     let json = args.json.as_deref().map_or(Ok(()), |path| {
         export::write(path, &export::json(&Told { report: &report, advice: &advice })?)
     });
-    let all = [saved, printed, json].into_iter().filter_map(Result::err);
+    let page = html::write(&args.html, || html::trace::page(&report));
+    let all = [saved, printed, json, page].into_iter().filter_map(Result::err);
     // A reader that went away is told last: it is no failure.
     let (closed, failed): (Vec<_>, Vec<_>) = all.partition(|end| *end == End::ClosedPipe);
     failed.into_iter().chain(closed).next().map_or(Ok(()), Err)
-}
-
-/// The report in words.
-fn text(recording: &Recording) -> String {
-    format!("{}\n", recording.job.command.join(" "))
 }

@@ -74,7 +74,9 @@ fn assert_registrations(recording: &Recording, process: u32) {
 
 #[test]
 fn what_a_program_registers_is_recorded_with_its_places() {
-    let Some(program) = build("what_a_program_registers_is_recorded_with_its_places") else { return };
+    let Some(program) = build("what_a_program_registers_is_recorded_with_its_places") else {
+        return;
+    };
     let (status, stdout, recording) = recorded(&program.path(), "");
     assert_eq!((status, &*stdout), (5, "begins\nends\n"));
     assert_eq!(recording.job.end, "exit 5");
@@ -125,7 +127,9 @@ fn children_are_processes_of_the_job() {
 
 #[test]
 fn what_takes_a_program_s_place_is_a_process_of_its_own() {
-    let Some(program) = build("what_takes_a_program_s_place_is_a_process_of_its_own") else { return };
+    let Some(program) = build("what_takes_a_program_s_place_is_a_process_of_its_own") else {
+        return;
+    };
     let (status, stdout, recording) = recorded(&program.path(), "exec");
     assert_eq!((status, &*stdout), (5, "begins\nbegins\nends\n"));
     let [before, after] = &*recording.processes else { panic!("{:#?}", recording.processes) };

@@ -12,9 +12,13 @@ const SOURCE: &str = include_str!("../c/traced.c");
 
 #[test]
 fn a_program_without_verbs_runs_as_without_and_is_told_of() {
-    let (code, stdout, stderr) = run(mkey_trace(&["--"]).args(["sh", "-c", "echo out; echo err >&2; exit 3"]));
+    let (code, stdout, stderr) =
+        run(mkey_trace(&["--"]).args(["sh", "-c", "echo out; echo err >&2; exit 3"]));
     assert_eq!((code, &*stdout), (3, "out\n"));
-    assert_eq!(stderr, "err\nmkey: no RDMA device was opened: sh -c echo out; echo err >&2; exit 3; exit 3\n");
+    assert_eq!(
+        stderr,
+        "err\nmkey: no RDMA device was opened: sh -c echo out; echo err >&2; exit 3; exit 3\n"
+    );
     let (_, _, stderr) = run(&mut mkey_trace(&["sh", "-c", "kill -TERM $$"]));
     assert!(stderr.ends_with("; signal 15\n"), "{stderr}");
 }
@@ -36,7 +40,9 @@ fn what_can_not_be_run_is_told() {
 #[test]
 fn a_static_program_can_not_be_recorded_and_that_is_told() {
     let test = "a_static_program_can_not_be_recorded_and_that_is_told";
-    let Some(program) = build_with(test, "int main(void) { return 4; }\n", &["-static"]) else { return };
+    let Some(program) = build_with(test, "int main(void) { return 4; }\n", &["-static"]) else {
+        return;
+    };
     let (code, _, stderr) = run(mkey_trace(&["--"]).arg(program.path()));
     assert_eq!(code, 4, "{stderr}");
     let lines: Vec<_> = stderr.lines().collect();
@@ -129,7 +135,8 @@ fn saved_recordings_are_reported_alone_and_as_one_job() {
     let (code, stdout, stderr) = read(&["--read", one]);
     assert_eq!((code, &*stderr), (0, ""));
     assert!(!stdout.is_empty());
-    let (code, stdout, stderr) = read(&["--read", one, "--read", one, "--output", both, "--json", "-"]);
+    let (code, stdout, stderr) =
+        read(&["--read", one, "--read", one, "--output", both, "--json", "-"]);
     assert_eq!((code, &*stderr), (0, ""));
     assert!(serde_json::from_str::<serde_json::Value>(&stdout).is_ok());
     let count = |path: &str, kind: &str| {

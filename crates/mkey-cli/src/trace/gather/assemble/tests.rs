@@ -53,13 +53,28 @@ impl Raw {
         bytes
     }
 
-    fn mr(&mut self, device: Slot, addr: u64, len: u64, rkey: u32, times: (u64, Option<u64>)) -> Slot {
+    fn mr(
+        &mut self,
+        device: Slot,
+        addr: u64,
+        len: u64,
+        rkey: u32,
+        times: (u64, Option<u64>),
+    ) -> Slot {
         let call = raw::Call { device, addr, len, rkey, cpu: u64::MAX, ..raw::Call::zeroed() };
         let reg = self.put(
             raw::Call { verb: Verb::RegMr as u16, begin: times.0 - 10, end: times.0, ..call },
             &[],
         );
-        let of = raw::Mr { addr, len, device, reg, rkey, verb: Verb::RegMr as u16, ..Zeroable::zeroed() };
+        let of = raw::Mr {
+            addr,
+            len,
+            device,
+            reg,
+            rkey,
+            verb: Verb::RegMr as u16,
+            ..Zeroable::zeroed()
+        };
         let mr = self.put(raw::Mr { iova: addr, pd: 77, ..of }, &[]);
         self.change::<raw::Call>(reg, |call| call.mr = mr);
         if let Some(begin) = times.1 {
@@ -96,11 +111,19 @@ fn example() -> Raw {
     let guid = u64::from_ne_bytes([0x50, 0x6b, 0x4b, 3, 0, 0xc0, 0x12, 0x34]);
     let device = file.put(raw::Device { guid, soft: 1, name: 5, ..Zeroable::zeroed() }, b"mkey0");
     let thread = file.put(
-        raw::Thread { tid: 101, posts: 9, name: *b"worker\0\0\0\0\0\0\0\0\0\0", ..Zeroable::zeroed() },
+        raw::Thread {
+            tid: 101,
+            posts: 9,
+            name: *b"worker\0\0\0\0\0\0\0\0\0\0",
+            ..Zeroable::zeroed()
+        },
         &[],
     );
     let verb = Verb::AllocPd as u16;
-    file.put(raw::Call { verb, end: BEGAN + 600, object: 77, thread, device, ..Zeroable::zeroed() }, &[]);
+    file.put(
+        raw::Call { verb, end: BEGAN + 600, object: 77, thread, device, ..Zeroable::zeroed() },
+        &[],
+    );
     let first = file.mr(device, 0x7f12_4010_2000, 0x3000, 5, (BEGAN + 1000, Some(BEGAN + 5000)));
     file.change::<raw::Mr>(first, |mr| {
         mr.uses = [1, 2, 3, 4, 5];
@@ -108,7 +131,13 @@ fn example() -> Raw {
         mr.outside = 2;
     });
     let queue = file.put(
-        raw::Queue { number: 0x123, kind: 2, device, posted: [1, 0, 0, 0, 0, 0, 7, 0], ..Zeroable::zeroed() },
+        raw::Queue {
+            number: 0x123,
+            kind: 2,
+            device,
+            posted: [1, 0, 0, 0, 0, 0, 7, 0],
+            ..Zeroable::zeroed()
+        },
         &[],
     );
     file.put(
@@ -123,7 +152,10 @@ fn example() -> Raw {
         },
         &[],
     );
-    file.put(raw::Failure { at: BEGAN + 6000, status: 4, queue, times: 1, ..Zeroable::zeroed() }, &[]);
+    file.put(
+        raw::Failure { at: BEGAN + 6000, status: 4, queue, times: 1, ..Zeroable::zeroed() },
+        &[],
+    );
     file
 }
 
@@ -160,7 +192,8 @@ fn records_become_lines_with_relative_addresses_and_times() {
     assert_eq!((region.from, region.to, region.pd), (1000, Some(5000), 1));
     assert_eq!((region.sends, region.writes, region.reads), (1, 2, 3));
     assert_eq!((region.recvs, region.binds, region.outside, region.in_flight), (4, 5, 2, 1));
-    let calls: Vec<_> = recording.calls.iter().map(|c| (&*c.verb, c.begin, c.region, c.addr)).collect();
+    let calls: Vec<_> =
+        recording.calls.iter().map(|c| (&*c.verb, c.begin, c.region, c.addr)).collect();
     let expected = [
         ("ibv_alloc_pd", 0, None, 0),
         ("ibv_reg_mr", 990, Some(1), 0x10_2000),
@@ -182,7 +215,8 @@ fn records_become_lines_with_relative_addresses_and_times() {
 #[test]
 fn what_a_process_says_of_its_mappings_tells_of_pages_too() {
     let mut file = example();
-    let text = b"7f1240100000-7f1240200000 rw-p 00000000 00:00 0 \nRss: 8 kB\nKernelPageSize: 4 kB\n";
+    let text =
+        b"7f1240100000-7f1240200000 rw-p 00000000 00:00 0 \nRss: 8 kB\nKernelPageSize: 4 kB\n";
     let maps = raw::Maps { at: BEGAN + 8000, bytes: text.len() as u64, ..Zeroable::zeroed() };
     file.put(maps, text);
     let Assembled { recording, .. } = assembled(&[(&file.bytes(), Seen::default())]);
@@ -271,9 +305,9 @@ fn what_is_readable_of_a_damaged_file_is_used_and_the_rest_is_told() {
     let whole = file.bytes();
     // Cut: what comes before is there.
     let Assembled { recording, untold } =
-        assembled(&[(&whole[..whole.len() - 256], Seen::default())]);
+        assembled(&[(&whole[..whole.len() - 128], Seen::default())]);
     assert_eq!((recording.regions.len(), recording.queues.len()), (1, 1));
-    let why = "what process 100 wrote: it was cut: 256 bytes of its end are missing";
+    let why = "what process 100 wrote: it was cut: 128 bytes of its end are missing";
     assert_eq!(untold, [why]);
     // Of another kind, too short, or empty: passed over.
     for bytes in [&b""[..], &whole[..100], &[7; 8192][..]] {
@@ -310,5 +344,9 @@ fn the_corpus_has_this_example() {
         fs::write(&path, example().bytes()).unwrap();
     }
     let corpus = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(corpus, example().bytes(), "run this with MKEY_WRITE_CORPUS=1 where the format changed");
+    assert_eq!(
+        corpus,
+        example().bytes(),
+        "run this with MKEY_WRITE_CORPUS=1 where the format changed"
+    );
 }
