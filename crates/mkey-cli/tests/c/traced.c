@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "killed"))
 		raise(SIGKILL);
 	if (!strcmp(what, "crashed"))
-		*(volatile int *)8 = 1;
+		raise(SIGSEGV);
 	if (!strcmp(what, "fork")) {
 		pid_t child = fork();
 		if (child == 0) {
