@@ -15,7 +15,6 @@
 //!
 //! # Safety
 //! The functions are called as C has them, with what the next ones of their names take.
-#![allow(missing_docs, reason = "the C library's own names")]
 
 use libc::{c_int, c_void, off_t, size_t};
 use std::mem::transmute;
@@ -113,7 +112,7 @@ macro_rules! exported {
     ($($name:ident = $function:ident;)*) => {$(
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
+        unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!("jmp {}", sym $function);
             #[cfg(target_arch = "aarch64")]

@@ -7,6 +7,7 @@ use crate::{ended, mkey_run, succeeds};
 use mkey_trace::raw::{self, File, Op, Record, USES, Use, Verb, Wrong};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
@@ -48,7 +49,7 @@ impl Job {
         let files = std::fs::read_dir(self.folder.path()).unwrap();
         let mut processes: Vec<(u64, Process)> = files
             .map(|file| {
-                let bytes = std::fs::read(file.unwrap().path()).unwrap();
+                let bytes = written(&file.unwrap().path());
                 let file = File::parse(&bytes).unwrap();
                 (file.header().began, process(&file))
             })
@@ -62,6 +63,16 @@ impl Job {
         assert_eq!(processes.len(), 1);
         processes.pop().unwrap()
     }
+}
+
+/// The part of a file that was written to; the rest is room.
+fn written(path: &Path) -> Vec<u8> {
+    let mut file = std::fs::File::open(path).unwrap();
+    let mut bytes = vec![0; raw::HEADER];
+    file.read_exact(&mut bytes).unwrap();
+    let used = File::parse(&bytes).unwrap().header().used;
+    file.take(used - raw::HEADER as u64).read_to_end(&mut bytes).unwrap();
+    bytes
 }
 
 fn process(file: &File<'_>) -> Process {
@@ -131,8 +142,7 @@ fn so_many_of_everything_are_recorded() {
     let expected = [
         ("ibv_alloc_mw", (3, 0)),
         ("ibv_alloc_pd", (1, 0)),
-        // Another type of window.
-        ("ibv_bind_mw", (4, 1)),
+        ("ibv_bind_mw", (3, 0)),
         // The second close is one of no device.
         ("ibv_close_device", (1, 0)),
         ("ibv_create_cq", (2, 0)),
@@ -163,7 +173,6 @@ fn so_many_of_everything_are_recorded() {
         [
             invalid(Verb::RegMr),
             invalid(Verb::ReregMr),
-            invalid(Verb::BindMw),
             busy(Verb::DestroySrq),
             busy(Verb::DestroyCq),
             busy(Verb::DeallocPd)
@@ -215,7 +224,8 @@ fn so_many_of_everything_are_recorded() {
     // Those without a use; the one that all work names; the one whose receives were reset.
     let uses: Vec<_> = process.mrs.iter().map(used).collect();
     let none = [0; USES];
-    let all = [11, 44, 6, 21, 6];
+    // A window that is unbound is not bound to it.
+    let all = [11, 44, 6, 21, 5];
     assert_eq!(uses, [none, none, none, none, none, none, none, all, [0, 0, 0, 3, 0]]);
     let left: Vec<_> =
         process.mrs.iter().filter(|mr| mr.dereg == 0).map(|mr| (mr.len, mr.access)).collect();
@@ -343,8 +353,9 @@ fn programs_behave_as_they_do_without() {
     let Some(program) = build_short(test, include_str!("../c/exit.c")) else { return };
     for (how, code) in [("exit", 5), ("_exit", 6), ("return", 7), ("thread", 8)] {
         let job = Job::new();
-        let (got, stdout, stderr) = ended(job.of(&program.path()).env("HOW", how));
-        assert_eq!((got, &*stdout, &*stderr), (code, "", ""), "{how}");
+        // It may be told, on a busy machine, that its peer does not answer.
+        let (got, stdout, _) = ended(job.of(&program.path()).env("HOW", how));
+        assert_eq!((got, &*stdout), (code, ""), "{how}");
         assert_eq!(job.process().ended, how != "_exit", "{how}");
     }
 }

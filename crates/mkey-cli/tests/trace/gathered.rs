@@ -6,7 +6,7 @@ use crate::mkey_trace;
 use mkey_trace::format::{Call, Pages, Recording};
 use std::path::Path;
 
-const SOURCE: &str = include_str!("../c/traced.c");
+const SOURCE: &str = include_str!("../c/job.c");
 
 fn build(test: &str) -> Option<Built> {
     build_short(test, SOURCE)

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-const SOURCE: &str = include_str!("../c/traced.c");
+const SOURCE: &str = include_str!("../c/job.c");
 
 #[test]
 fn a_program_without_verbs_runs_as_without_and_is_told_of() {

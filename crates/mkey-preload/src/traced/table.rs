@@ -186,6 +186,7 @@ mod tests {
             }
         });
         assert_eq!(TABLE.all().count(), 0);
-        assert!(Table::places(&TABLE.0[0]).count() <= 4);
+        // Who looks for a free place may miss one that becomes free meanwhile.
+        assert!(Table::<_, 1>::places(&TABLE.0[0]).count() <= 16);
     }
 }
