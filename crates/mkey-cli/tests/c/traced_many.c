@@ -66,12 +66,15 @@ int main(int count, char **arguments)
 			ibv_poll_cq(end->cq, 1, &wc);
 			CHECK(ibv_alloc_pd(context) == NULL);
 			if (at == 0) {
+				struct ibv_context *parents = context;
+
 				context = open_first();
 				CHECK(write_to(end->qp, end->mr, 8, (uintptr_t)end->memory, end->mr->rkey) != 0);
 				ibv_poll_cq(end->cq, 1, &wc);
 				CHECK(ibv_dereg_mr(end->mr) == 0);
 				CHECK(ibv_destroy_qp(end->qp) == 0);
 				end = make_end();
+				CHECK(ibv_close_device(parents) == 0);
 				CHECK(write_to(end->qp, end->mr, 8, (uintptr_t)end->memory, end->mr->rkey) == 0);
 				CHECK(polled(end->cq) == IBV_WC_SUCCESS);
 				exit(0);

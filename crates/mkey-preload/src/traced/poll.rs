@@ -33,11 +33,11 @@ fn tell(recorder: &Recorder, context: *const ibv_context, cq: *const ibv_cq, don
     let Done { id, status, vendor, qp_num, opcode, invalidated } = *done;
     let pair = PAIRS.get(context, qp_num).filter(|pair| pair.is_own()).map(|pair| &pair.value);
     let Some((pair, queue)) = pair.and_then(|pair| Some((pair, pair.queue()?))) else { return };
-    let apart = COMPLETIONS.get(cq, 0).filter(|polled| polled.is_own());
-    let receives = match apart.and_then(|polled| polled.value.shared()) {
-        Some(shared) if pair.receives_only.load(Ordering::Relaxed) => shared,
-        _ => pair.receives().unwrap_or(queue),
+    let receives = match pair.receives_only.load(Ordering::Relaxed) {
+        true => COMPLETIONS.get(cq, 0).and_then(|polled| polled.value.shared()),
+        false => pair.receives(),
     };
+    let receives = receives.unwrap_or(queue);
     let recv = opcode.map(is_receive).or_else(|| pair.is_receive(cq)).unwrap_or_else(|| {
         match (queue.awaits(id, false), receives.awaits(id, true)) {
             (Some(sends), Some(recvs)) => recvs < sends,
