@@ -27,7 +27,7 @@ pub fn ns(ns: u64) -> String {
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
-        percent if percent < 0.1 => "under 0.1 %".to_owned(),
+        percent if percent < 0.1 => "< 0.1 %".to_owned(),
         percent if percent < 99.95 => format!("{percent:.1} %"),
         percent => format!("{percent:.0} %"),
     }
@@ -89,22 +89,24 @@ pub fn repeated(report: &Report) -> String {
 /// See [`super::cost`].
 pub fn cost(report: &Report) -> String {
     let of = &report.registration;
-    let (calls, spent) = (count(of.calls()), ns(of.ns));
-    let (busy, wall) = (ns(of.busy_ns), percent(of.share_of_wall));
-    let cpu = of.share_of_cpu.map(percent);
-    match (report.lang, cpu) {
-        (Lang::En, Some(cpu)) => format!(
-            "registration took {busy}, {wall} of the wall time and {cpu} of the CPU time: {calls} calls, {spent} in all threads"
-        ),
-        (Lang::En, None) => format!(
-            "registration took {busy}, {wall} of the wall time: {calls} calls, {spent} in all threads"
-        ),
-        (Lang::Zh, Some(cpu)) => format!(
-            "注册用去 {busy}，占墙钟时间 {wall}、CPU 时间 {cpu}：{calls} 次调用，各线程合计 {spent}"
-        ),
-        (Lang::Zh, None) => {
-            format!("注册用去 {busy}，占墙钟时间 {wall}：{calls} 次调用，各线程合计 {spent}")
+    let (calls, busy) = (count(of.calls()), ns(of.busy_ns));
+    let wall = percent(of.share_of_wall);
+    let cpu = match (of.share_of_cpu.map(percent), report.lang) {
+        (None, _) => String::new(),
+        (Some(cpu), Lang::En) => format!(" and {cpu} of the CPU time"),
+        (Some(cpu), Lang::Zh) => format!("、CPU 时间 {cpu}"),
+    };
+    // Of one thread at a time it is the same.
+    let all = match (of.ns > of.busy_ns, report.lang) {
+        (false, _) => String::new(),
+        (true, Lang::En) => format!(", {} in all threads", ns(of.ns)),
+        (true, Lang::Zh) => format!("，各线程合计 {}", ns(of.ns)),
+    };
+    match report.lang {
+        Lang::En => {
+            format!("registration took {busy}, {wall} of the wall time{cpu}: {calls} calls{all}")
         }
+        Lang::Zh => format!("注册用去 {busy}，占墙钟时间 {wall}{cpu}：{calls} 次调用{all}"),
     }
 }
 
@@ -314,7 +316,7 @@ mod tests {
         }
         for (share, text) in [
             (0.0, "0 %"),
-            (0.0001, "under 0.1 %"),
+            (0.0001, "< 0.1 %"),
             (0.1234, "12.3 %"),
             (0.9999, "100 %"),
             (3.5, "350 %"),

@@ -144,7 +144,7 @@ fn findings(report: &Report) -> String {
         }
         if finding.severity != Severity::Info {
             out +=
-                &paragraph("      ", &format!("{} {}", lang.pick("mend:", "改法："), finding.mend));
+                &paragraph("      ", &format!("{}{}", lang.pick("mend: ", "改法："), finding.mend));
         }
     }
     out
@@ -527,7 +527,7 @@ fn explained(explained: Option<&Explained>, lang: Lang) -> String {
     let Some(explained) = explained else { return String::new() };
     let mut out = paragraph("      ", &explained.meaning);
     for cause in &explained.causes {
-        let text = format!("{} {} {}", cause.cause, lang.pick("Mend:", "改法："), cause.mend);
+        let text = format!("{}{}{}", cause.cause, lang.pick(" Mend: ", "改法："), cause.mend);
         out += &paragraph("      - ", &text);
     }
     out
