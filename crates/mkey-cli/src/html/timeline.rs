@@ -49,7 +49,8 @@ pub fn over_time(
     };
     let mut out = open(HEIGHT, name);
     scale(&mut out, most, &unit);
-    let every = buckets.div_ceil(8);
+    let every = [1, 2, 5, 10, 20, 50].into_iter().find(|every| buckets / every <= 10);
+    let every = every.unwrap_or(buckets.div_ceil(10));
     for n in (0..=buckets).step_by(every) {
         let at = LEFT + n as f64 * slot;
         rule(&mut out, at, TOP, at, GROUND, "grid");
@@ -91,7 +92,7 @@ pub fn columns(name: &str, kinds: &[String], columns: &[Column]) -> Option<Strin
     let mut out = open(HEIGHT, name);
     scale(&mut out, most, &|value| format!("{value:.0}"));
     let slot = (WIDTH - LEFT - RIGHT) / columns.len() as f64;
-    let every = columns.len().div_ceil(12);
+    let every = columns.len().div_ceil(7);
     for (n, column) in columns.iter().enumerate() {
         let left = LEFT + n as f64 * slot;
         let mut top = GROUND;

@@ -1,6 +1,6 @@
 //! The page of `mkey trace`.
 
-use super::page::{Item, Page, Plot, Section, Table, TableRow, render};
+use super::page::{Item, Page, Plot, Section, Table, TableRow};
 use super::svg::{self, Dot, Series};
 use super::timeline::{self, Column, Line};
 use crate::bench::units::{per_second, size, time};
@@ -14,14 +14,6 @@ use crate::trace::analyse::says::{cost, count, ns, percent};
 use crate::trace::analyse::text::{class, kind, pages, place_words};
 use mkey_trace::format::Pages;
 use std::collections::BTreeMap;
-
-/// The report as one file of HTML, with its plots inside.
-///
-/// # Errors
-/// The template's, in words.
-pub fn html(report: &Report) -> Result<String, minijinja::Error> {
-    render(&page(report))
-}
 
 /// The page of a report.
 pub fn page(report: &Report) -> Page {

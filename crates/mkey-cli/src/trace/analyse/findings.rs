@@ -121,6 +121,9 @@ fn repeated(report: &Report) -> Option<Finding> {
 fn cost(report: &Report) -> Option<Finding> {
     let of = &report.registration;
     let costly = reaches(of.busy_ns, report.head.lived_ns, COSTLY);
+    // Where a habit makes up most of it, that is told in its place.
+    let habit = report.data_path.times.ns.max(report.repeated.saving_ns());
+    let costly = costly && !reaches(habit, of.ns, 500);
     let head = (Code::Cost, Severity::Warning, says::cost(report));
     finding(report, head, (of.calls(), of.ns), of.sites.clone()).filter(|_| costly)
 }

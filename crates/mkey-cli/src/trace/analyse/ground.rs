@@ -218,6 +218,12 @@ pub fn has_bytes(region: &Region) -> bool {
     !matches!(region.origin, Origin::Implicit | Origin::Null)
 }
 
+/// Whether a region's address tells which memory it is: not of a dma-buf or a device's memory, where it is an
+/// offset.
+pub fn has_address(region: &Region) -> bool {
+    matches!(region.origin, Origin::Memory | Origin::OnDemand)
+}
+
 /// Whether no work request and no request of a traced peer named a region.
 pub fn is_idle(region: &Region, by: ByPeers) -> bool {
     let own =

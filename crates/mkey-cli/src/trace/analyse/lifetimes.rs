@@ -66,7 +66,15 @@ fn one(ground: &Ground<'_>, finding: &Finding, lang: Lang) -> Lifetime {
     };
     Lifetime {
         wrong: finding.wrong,
-        what: said.words(finding.wrong, lang),
+        what: match (process.filter(|_| recording.processes.len() > 1), lang) {
+            (None, _) => said.words(finding.wrong, lang),
+            (Some(process), Lang::En) => {
+                format!("process {}: {}", process.pid, said.words(finding.wrong, lang))
+            }
+            (Some(process), Lang::Zh) => {
+                format!("进程 {}：{}", process.pid, said.words(finding.wrong, lang))
+            }
+        },
         pid: process.map_or(0, |process| process.pid),
         at: finding.at,
         times: finding.times,

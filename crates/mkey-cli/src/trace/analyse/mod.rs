@@ -36,7 +36,7 @@ pub mod small;
 pub mod spans;
 pub mod tally;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod text;
 pub mod thresholds;
 pub mod times;

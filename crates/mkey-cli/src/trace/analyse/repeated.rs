@@ -1,6 +1,6 @@
 //! The same memory, registered again and again; and memory that overlaps.
 
-use super::ground::{Ground, has_bytes, names, rights};
+use super::ground::{Ground, has_address, names, rights};
 use super::list::List;
 use super::places::Place;
 use super::tally::{SiteCost, Tally};
@@ -75,7 +75,7 @@ impl Repeated {
     pub fn of(ground: &Ground<'_>) -> Self {
         let mut order: Vec<usize> = (0..ground.recording.regions.len()).collect();
         let region = |n: &usize| ground.recording.regions.get(*n);
-        order.retain(|n| region(n).is_some_and(has_bytes));
+        order.retain(|n| region(n).is_some_and(has_address));
         order.sort_by_key(|n| region(n).map(|region| (key(region), region.from)));
         let mut all = Self::default();
         let mut pieces: Vec<(Piece, u32)> = Vec::new();
@@ -183,6 +183,7 @@ fn stretch(ground: &Ground<'_>, stretch: &[usize], reached: u64, all: &mut Overl
 mod tests {
     use super::super::sample::{Builder, REMOTE_WRITE};
     use super::*;
+    use mkey_trace::format::Origin;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -199,6 +200,10 @@ mod tests {
         // Other rights, and another domain: not the same.
         builder.region(0x1000, 4096, 900, 10, place).access = REMOTE_WRITE;
         builder.region(0x1000, 4096, 950, 10, place).pd = 2;
+        // Memory of a device, which has offsets.
+        for _ in 0..2 {
+            builder.region(0x1000, 4096, 950, 10, place).origin = Origin::DeviceMemory;
+        }
         let all = Repeated::of(&Ground::new(&builder.recording));
         assert_eq!((all.pieces, all.repeats, all.at_once), (1, 3, 2));
         assert_eq!((all.ns, all.first_ns, all.saving_ns()), (20 + 19 + 18 + 17 + 15, 25, 64));

@@ -27,14 +27,14 @@ pub fn ns(ns: u64) -> String {
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
-        percent if percent < 0.1 => "under 0.1 %".to_owned(),
+        percent if percent < 0.1 => "< 0.1 %".to_owned(),
         percent if percent < 99.95 => format!("{percent:.1} %"),
         percent => format!("{percent:.0} %"),
     }
 }
 
 /// `one` or `many`, by the count.
-fn plural<'t>(n: u64, one: &'t str, many: &'t str) -> &'t str {
+pub fn plural<'t>(n: u64, one: &'t str, many: &'t str) -> &'t str {
     if n == 1 { one } else { many }
 }
 
@@ -89,22 +89,24 @@ pub fn repeated(report: &Report) -> String {
 /// See [`super::cost`].
 pub fn cost(report: &Report) -> String {
     let of = &report.registration;
-    let (calls, spent) = (count(of.calls()), ns(of.ns));
-    let (busy, wall) = (ns(of.busy_ns), percent(of.share_of_wall));
-    let cpu = of.share_of_cpu.map(percent);
-    match (report.lang, cpu) {
-        (Lang::En, Some(cpu)) => format!(
-            "registration took {busy}, {wall} of the wall time and {cpu} of the CPU time: {calls} calls, {spent} in all threads"
-        ),
-        (Lang::En, None) => format!(
-            "registration took {busy}, {wall} of the wall time: {calls} calls, {spent} in all threads"
-        ),
-        (Lang::Zh, Some(cpu)) => format!(
-            "注册用去 {busy}，占墙钟时间 {wall}、CPU 时间 {cpu}：{calls} 次调用，各线程合计 {spent}"
-        ),
-        (Lang::Zh, None) => {
-            format!("注册用去 {busy}，占墙钟时间 {wall}：{calls} 次调用，各线程合计 {spent}")
+    let (calls, busy) = (count(of.calls()), ns(of.busy_ns));
+    let wall = percent(of.share_of_wall);
+    let cpu = match (of.share_of_cpu.map(percent), report.lang) {
+        (None, _) => String::new(),
+        (Some(cpu), Lang::En) => format!(" and {cpu} of the CPU time"),
+        (Some(cpu), Lang::Zh) => format!("、CPU 时间 {cpu}"),
+    };
+    // Of one thread at a time it is the same.
+    let all = match (of.ns > of.busy_ns, report.lang) {
+        (false, _) => String::new(),
+        (true, Lang::En) => format!(", {} in all threads", ns(of.ns)),
+        (true, Lang::Zh) => format!("，各线程合计 {}", ns(of.ns)),
+    };
+    match report.lang {
+        Lang::En => {
+            format!("registration took {busy}, {wall} of the wall time{cpu}: {calls} calls{all}")
         }
+        Lang::Zh => format!("注册用去 {busy}，占墙钟时间 {wall}{cpu}：{calls} 次调用{all}"),
     }
 }
 
@@ -136,7 +138,7 @@ pub fn small(report: &Report) -> String {
     let (calls, spent) = (count(of.registrations), ns(of.ns));
     match report.lang {
         Lang::En => format!(
-            "{regions} regions below 1 MiB lie together in one mapping each time: {could} would do; {calls} registrations of them took {spent}"
+            "{regions} regions below 1 MiB lie side by side in a mapping: {could} would do in their place; {calls} registrations of them took {spent}"
         ),
         Lang::Zh => format!(
             "{regions} 个小于 1 MiB 的区域位于同一映射中：{could} 个即可；其 {calls} 次注册用时 {spent}"
@@ -150,8 +152,9 @@ pub fn leaked(report: &Report) -> String {
     let (regions, bytes) = (count(of.regions), size(of.bytes));
     match report.lang {
         Lang::En => format!(
-            "{regions} {} ({bytes}) still registered when the process ended",
-            plural(of.regions, "region was", "regions were"),
+            "{regions} {} ({bytes}) {} still registered when the process ended",
+            plural(of.regions, "region", "regions"),
+            plural(of.regions, "was", "were"),
         ),
         Lang::Zh => format!("进程结束时仍有 {regions} 个区域（{bytes}）未注销"),
     }
@@ -181,15 +184,20 @@ pub fn granted(report: &Report) -> String {
     let first = of.excess.first.first();
     let list = first.map_or_else(String::new, |excess| excess.unused.join(", "));
     let here = first.map_or(0, |excess| excess.regions);
-    let (regions, remote, here) = (count(of.regions), count(of.remote), count(here));
+    let (regions, here) = (count(of.regions), count(here));
+    let remote = match (of.remote, report.lang) {
+        (0, _) => String::new(),
+        (n, Lang::En) => format!(", {} of them one that lets a peer in", count(n)),
+        (n, Lang::Zh) => format!("，其中 {} 个允许对端访问", count(n)),
+    };
     match report.lang {
         Lang::En => format!(
-            "{regions} {} rights that were never used, {remote} of them one that lets a peer in; most often {list} ({here})",
+            "{regions} {} rights that were never used{remote}; most often {list} ({here})",
             plural(of.regions, "region had", "regions had"),
         ),
-        Lang::Zh => format!(
-            "{regions} 个区域拥有从未使用的权限，其中 {remote} 个允许对端访问；最常见的是 {list}（{here} 个）"
-        ),
+        Lang::Zh => {
+            format!("{regions} 个区域拥有从未使用的权限{remote}；最常见的是 {list}（{here} 个）")
+        }
     }
 }
 
@@ -308,7 +316,7 @@ mod tests {
         }
         for (share, text) in [
             (0.0, "0 %"),
-            (0.0001, "under 0.1 %"),
+            (0.0001, "< 0.1 %"),
             (0.1234, "12.3 %"),
             (0.9999, "100 %"),
             (3.5, "350 %"),

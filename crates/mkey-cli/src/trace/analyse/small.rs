@@ -3,15 +3,15 @@
 use super::ground::{Ground, names, rights};
 use super::list::List;
 use super::places::Place;
-use super::thresholds::{ADJACENT, SMALL};
+use super::thresholds::{ADJACENT, ADJACENT_THP, SMALL};
 use mkey_trace::format::{Pages, Region};
 use serde::Serialize;
 
 /// Small regions that could be fewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Small {
-    /// Different ranges below 1 MiB that lie in one mapping of huge pages, or adjacent in one mapping, of
-    /// one domain and with the same rights.
+    /// Different ranges below 1 MiB that lie in one mapping of reserved huge pages, or adjacent in another
+    /// one, of one domain and with the same rights.
     pub regions: u64,
     /// How many regions would do for them.
     pub could_be: u64,
@@ -58,15 +58,20 @@ impl Small {
                 region.mapping.is_some() && region.len > 0 && region.len < SMALL
             })
         });
-        order.sort_by_key(|n| region(n).map(|r| (mapping(r), r.addr, r.len)));
+        order.sort_by_key(|n| region(n).map(|r| (shared(r), r.addr, r.len)));
         let mut all = Self::default();
         let mut groups = Vec::new();
         let mut reached = 0u64;
         let together = |a: &usize, b: &usize| {
             let (Some(a), Some(b)) = (region(a), region(b)) else { return false };
             reached = reached.max(a.addr.saturating_add(a.len));
-            let near = b.addr <= reached.saturating_add(ADJACENT);
-            let same = mapping(a) == mapping(b) && (is_huge(b.pages) || near);
+            let near = |gap| b.addr <= reached.saturating_add(gap);
+            let beside = match b.pages {
+                Pages::Huge2M | Pages::Huge1G => true,
+                Pages::Thp => near(ADJACENT_THP),
+                _ => near(ADJACENT),
+            };
+            let same = shared(a) == shared(b) && beside;
             if !same {
                 reached = 0;
             }
@@ -108,12 +113,8 @@ impl Small {
 }
 
 /// What regions must share to be one.
-fn mapping(region: &Region) -> (u32, u32, u32, Option<(u64, u64)>, bool) {
-    (region.process, region.pd, region.access, region.mapping, is_huge(region.pages))
-}
-
-fn is_huge(pages: Pages) -> bool {
-    matches!(pages, Pages::Thp | Pages::Huge2M | Pages::Huge1G)
+fn shared(region: &Region) -> (u32, u32, u32, Option<(u64, u64)>, Pages) {
+    (region.process, region.pd, region.access, region.mapping, region.pages)
 }
 
 #[cfg(test)]
@@ -141,6 +142,14 @@ mod tests {
         ]);
         assert_eq!((small.regions, small.could_be, small.registrations, small.ns), (2, 1, 3, 30));
         assert_eq!(small.groups.first[0].len, (1 << 24) + 4096);
+    }
+
+    #[test]
+    fn on_transparent_huge_pages_those_within_a_page_do() {
+        let thp = Pages::Thp;
+        let far = (2 << 20) + 4096 + (2 << 20) + 1;
+        let small = of(&[(0, 4096, thp), (2 << 20, 4096, thp), (far, 4096, thp)]);
+        assert_eq!((small.regions, small.could_be), (2, 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::findings::Severity;
 use super::grid::{WIDTH, cut, paragraph, shades, table};
 use super::ground::Kind;
 use super::places::Place;
-use super::says::{count, ns, percent};
+use super::says::{count, ns, percent, plural};
 use super::tally::SiteCost;
 use crate::bench::units::{per_second, size, time};
 use crate::lang::Lang;
@@ -131,7 +131,8 @@ fn findings(report: &Report) -> String {
             &format!("{:>2}. ", n + 1),
             &format!("{severity} {}: {}", finding.code, finding.what),
         );
-        for site in finding.sites.first.iter().take(MOST_SITES) {
+        let known = finding.sites.first.iter().filter(|site| !site.place.at.is_empty());
+        for site in known.take(MOST_SITES) {
             out += &paragraph(
                 "      ",
                 &format!("{} {}", lang.pick("at", "位于"), site_words(site, lang)),
@@ -143,7 +144,7 @@ fn findings(report: &Report) -> String {
         }
         if finding.severity != Severity::Info {
             out +=
-                &paragraph("      ", &format!("{} {}", lang.pick("mend:", "改法："), finding.mend));
+                &paragraph("      ", &format!("{}{}", lang.pick("mend: ", "改法："), finding.mend));
         }
     }
     out
@@ -404,14 +405,14 @@ fn open(report: &Report) -> String {
     if held.maybe_used_by_peer.regions > 0 {
         let (n, bytes) = regions(&held.maybe_used_by_peer);
         lines.push(match lang {
-            Lang::En => format!("{n} regions ({bytes}) that no local work request used have remote rights: a peer that was not traced may use them"),
-            Lang::Zh => format!("{n} 个区域（{bytes}）未被本地请求使用但有远程权限：未被跟踪的对端可能在使用"),
+            Lang::En => format!("whether {n} {} ({bytes}) with remote rights {} used: not by this side, and the peer was not traced", plural(held.maybe_used_by_peer.regions, "region", "regions"), plural(held.maybe_used_by_peer.regions, "was", "were")),
+            Lang::Zh => format!("{n} 个有远程权限的区域（{bytes}）是否被使用：本端没有使用，而对端未被跟踪"),
         });
     }
     if held.posts_not_seen.regions > 0 {
         let (n, bytes) = regions(&held.posts_not_seen);
         lines.push(match lang {
-            Lang::En => format!("whether {n} regions ({bytes}) were used: no work request of their process was seen, it may post past libibverbs (mlx5dv)"),
+            Lang::En => format!("whether {n} {} ({bytes}) used: no work request of the process was seen, it may post past libibverbs (mlx5dv)", plural(held.posts_not_seen.regions, "region was", "regions were")),
             Lang::Zh => format!("{n} 个区域（{bytes}）是否被使用：未见到其进程的任何请求，它可能绕过 libibverbs 投递（mlx5dv）"),
         });
     }
@@ -419,7 +420,8 @@ fn open(report: &Report) -> String {
         let n = count(report.rights.not_known);
         lines.push(match lang {
             Lang::En => format!(
-                "whether the remote rights of {n} regions were used: the peer was not traced"
+                "whether the remote rights of {n} {} were used: the peer was not traced",
+                plural(report.rights.not_known, "region", "regions")
             ),
             Lang::Zh => format!("{n} 个区域的远程权限是否被使用：对端未被跟踪"),
         });
@@ -427,7 +429,7 @@ fn open(report: &Report) -> String {
     if held.open.regions > 0 {
         let (n, bytes) = regions(&held.open);
         lines.push(match lang {
-            Lang::En => format!("whether {n} regions ({bytes}) would have been deregistered: their process did not end by exit"),
+            Lang::En => format!("whether {n} {} ({bytes}) would have been deregistered: the process did not end by exit", plural(held.open.regions, "region", "regions")),
             Lang::Zh => format!("{n} 个区域（{bytes}）是否会被注销：其进程不是由 exit 结束"),
         });
     }
@@ -504,8 +506,10 @@ fn failures(report: &Report) -> String {
             "  ",
             &match lang {
                 Lang::En => format!(
-                    "{} ({}{vendor}): {times} x on {queues} queues, first after {at} on queue pair {first:#x}",
-                    work.name, work.status
+                    "{} ({}{vendor}): {times} x on {queues} {}, first after {at} on queue pair {first:#x}",
+                    work.name,
+                    work.status,
+                    plural(work.queues, "queue", "queues")
                 ),
                 Lang::Zh => format!(
                     "{}（{}{vendor}）：{times} 次，{queues} 个队列，首次在 {at} 后，QP {first:#x}",
@@ -523,7 +527,7 @@ fn explained(explained: Option<&Explained>, lang: Lang) -> String {
     let Some(explained) = explained else { return String::new() };
     let mut out = paragraph("      ", &explained.meaning);
     for cause in &explained.causes {
-        let text = format!("{} {} {}", cause.cause, lang.pick("Mend:", "改法："), cause.mend);
+        let text = format!("{}{}{}", cause.cause, lang.pick(" Mend: ", "改法："), cause.mend);
         out += &paragraph("      - ", &text);
     }
     out

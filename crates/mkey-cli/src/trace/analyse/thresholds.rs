@@ -16,6 +16,8 @@ pub const HABIT: u64 = 100;
 pub const SMALL: u64 = 1 << 20;
 /// Bytes between two regions that count as adjacent: no more than the rest of a page.
 pub const ADJACENT: u64 = 4096;
+/// The same on transparent huge pages; on reserved ones, which are there anyway, all of a mapping is.
+pub const ADJACENT_THP: u64 = 2 << 20;
 /// Bytes of regions never used, or left at exit, from which on they are worth a change.
 pub const MUCH: u64 = 1 << 20;
 /// Causes of a failure that are told.

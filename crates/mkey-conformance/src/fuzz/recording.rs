@@ -4,7 +4,7 @@ use mkey_trace::raw::{ALIGN, Call, File, HEADER, Kind, MAGIC, Mr, Queue, Record,
 
 /// The first 8 bytes are what the header says was used, the others the records: the header is too long for
 /// a fuzzer to come to what is behind it.
-pub(super) fn file(data: &[u8]) {
+pub fn raw(data: &[u8]) {
     let _ = File::parse(data);
     let (used, records) = data.split_at(data.len().min(8));
     let mut bytes = vec![0; HEADER];
