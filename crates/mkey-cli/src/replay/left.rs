@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Why registrations can not be played.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
     /// The call failed.
@@ -56,7 +54,9 @@ impl Why {
             Self::NoRoom => "registrations of memory that does not fit here",
             Self::OnDemand => "on-demand registrations: the device here does not page on demand",
             Self::Refused => "registrations that the device here refused",
-            Self::TooLong => "registrations of 4 GiB and more: too long for a window or fast registration",
+            Self::TooLong => {
+                "registrations of 4 GiB and more: too long for a window or fast registration"
+            }
         }
     }
 }

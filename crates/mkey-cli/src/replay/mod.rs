@@ -18,7 +18,7 @@ pub mod script;
 pub mod stage;
 pub mod strategy;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod text;
 
 use crate::bench::error::RowError;
@@ -71,7 +71,8 @@ fn chosen(recording: &Recording, process: Option<u32>) -> Result<Vec<Script>, En
             let mut left = Left::default();
             scripts.iter().for_each(|script| left.merge(&script.left));
             let why: Vec<String> = left.sentences().collect();
-            let why = if why.is_empty() { "it has no registration".to_owned() } else { why.join("; ") };
+            let why =
+                if why.is_empty() { "it has no registration".to_owned() } else { why.join("; ") };
             return Err(End::failed(format!("nothing of this recording can be replayed: {why}")));
         }
         return Ok(scripts);
@@ -91,7 +92,9 @@ fn chosen(recording: &Recording, process: Option<u32>) -> Result<Vec<Script>, En
             if script.ranges.is_empty() {
                 let why: Vec<String> = script.left.sentences().collect();
                 let why = why.join("; ");
-                return Err(End::failed(format!("nothing of process {number} can be replayed: {why}")));
+                return Err(End::failed(format!(
+                    "nothing of process {number} can be replayed: {why}"
+                )));
             }
             Ok(vec![script])
         }
@@ -121,9 +124,9 @@ pub fn replay(
     scripts.iter().for_each(|script| left.merge(&script.left));
     // Pools and the program's own memory of `bounce` need as much again, twice.
     let mut room = args.room() / 3;
-    let stages = scripts.into_iter().map(|script| {
-        Stage::new(&opened.device, script, &strategies, &mut room, stop, &progress)
-    });
+    let stages = scripts
+        .into_iter()
+        .map(|script| Stage::new(&opened.device, script, &strategies, &mut room, stop, &progress));
     let stages = stages.collect::<Result<Vec<_>, _>>();
     let rows = stages.and_then(|stages| {
         let rows = rounds::play(&stages, &strategies, args.speed, args.time, stop, &progress)?;

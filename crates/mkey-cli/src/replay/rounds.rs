@@ -135,13 +135,7 @@ impl Playing {
         Ok(sum)
     }
 
-    fn replay(
-        &mut self,
-        stage: &Stage,
-        number: usize,
-        speed: Speed,
-        stop: &Stop,
-    ) -> Result<Round> {
+    fn replay(&mut self, stage: &Stage, number: usize, speed: Speed, stop: &Stop) -> Result<Round> {
         let steps = self.steps.get(number).map(Vec::as_slice).unwrap_or_default();
         let mut player = player::start(self.strategy, stage)?;
         let mut round = Round::default();

@@ -157,7 +157,9 @@ impl Stage {
         let huge = huge.map(|note| format!("huge: {note}"));
         let shared = match self.script.substituted {
             0 => None,
-            n => Some(format!("{n} registrations of files and shared memory are of anonymous memory")),
+            n => Some(format!(
+                "{n} registrations of files and shared memory are of anonymous memory"
+            )),
         };
         self.recorded.memory.notes.iter().cloned().chain(huge).chain(shared).collect()
     }

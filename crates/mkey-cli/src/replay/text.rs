@@ -26,7 +26,9 @@ pub fn replayed(replayed: &Replayed) -> String {
         if device.software { "; no figure of a NIC" } else { "" }
     ));
     let recorded = match replayed.recorded_ns {
-        Some(ns) => format!("in registration in the recorded program: {} (recorded)", time(ns as f64)),
+        Some(ns) => {
+            format!("in registration in the recorded program: {} (recorded)", time(ns as f64))
+        }
         None => "in registration in the recorded program: not recorded".to_owned(),
     };
     say(&recorded);

@@ -6,8 +6,7 @@ use crate::bench::error::{Result, RowError};
 use crate::replay::script::Act;
 use crate::replay::stage::Stage;
 use mkey::{
-    Access, Cq, Ended, Ending, FastMapping, FastMrPool, Grant, GrantOptions, Memory, Mr, Qp,
-    Rights,
+    Access, Cq, Ended, Ending, FastMapping, FastMrPool, Grant, GrantOptions, Memory, Mr, Qp, Rights,
 };
 use std::sync::Arc;
 use std::time::Duration;
