@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: what is handed to users, a tarball and a Debian package.
 //!
-//! Both hold the same files ([`files`]): `mkey`, the library that `mkey run` preloads, the manual,
-//! completions, documents, and the licences of all that is linked in ([`licences`]). The two binaries
+//! Both hold the same files ([`files`]): `mkey`, the libraries that `mkey run` and `mkey trace` preload, the
+//! manual, completions, documents, and the licences of all that is linked in ([`licences`]). The binaries
 //! are linked for an old C library ([`zig`]), so that they run on distributions older than this one.
 
 mod archive;

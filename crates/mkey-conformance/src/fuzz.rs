@@ -1,8 +1,10 @@
 //! What the fuzz targets run. The engine's: operations read from arbitrary bytes, its answers
 //! compared with the [`model`](crate::model)'s. The wire's: arbitrary bytes as packets,
-//! and as captures of them.
+//! and as captures of them. And those of what a traced program left: as recordings, and as what its
+//! processes wrote.
 
 mod capture;
+mod trace;
 mod wire;
 
 use crate::model::{Mix, run};
@@ -16,6 +18,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pcap", fuzz_pcap),
     ("roce_frame", fuzz_roce_frame),
     ("roce_packet", fuzz_roce_packet),
+    ("trace_format", fuzz_trace_format),
+    ("trace_raw", fuzz_trace_raw),
     ("work_request", fuzz_work_request),
 ];
 
@@ -43,4 +47,14 @@ pub fn fuzz_roce_frame(data: &[u8]) {
 /// A capture file, as `mkey pcap` reads it: what it makes of it is consistent in itself.
 pub fn fuzz_pcap(data: &[u8]) {
     capture::file(data);
+}
+
+/// A recording: what is read of it is written, and read as the same.
+pub fn fuzz_trace_format(data: &[u8]) {
+    trace::recording(data);
+}
+
+/// The file of a traced process: whatever it holds, a recording comes of it that can be read.
+pub fn fuzz_trace_raw(data: &[u8]) {
+    trace::raw(data);
 }

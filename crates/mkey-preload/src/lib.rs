@@ -10,7 +10,7 @@
 //! * `objects` tells whose an object is, and survives programs that use what they have destroyed.
 //! * `devices`, `context`, then a file to each kind of object.
 //! * `structs`: the program's structures, of whatever headers. `boundary`: errno, and that no panic goes
-//!   beyond it. `fork`: children. `report`: findings.
+//!   beyond it. `fork`: children. `report`: findings. `traced`: what `mkey trace` asks for.
 //!
 //! Nothing happens before a device is asked for: the library is loaded into every program that the one
 //! meant starts.
@@ -50,5 +50,6 @@ mod settings;
 mod srq;
 mod structs;
 mod symbols;
+mod traced;
 mod turn;
 mod xrcd;

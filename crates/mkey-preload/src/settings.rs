@@ -1,6 +1,7 @@
 //! What `mkey run` asks for, by the environment.
 
 use crate::report::Ear;
+use crate::traced;
 use mkey_soft::{Capture, CaptureFile, Faults, Link, Listener, PinMode, SoftOptions, Stale};
 use std::env;
 use std::ffi::OsString;
@@ -47,9 +48,7 @@ pub(crate) struct Settings {
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| Settings {
-        devices: read("MKEY_DEVICES", "a number from 1 to 64", 1, |text| {
-            text.parse().ok().filter(|count| (1..=MOST_DEVICES).contains(count))
-        }),
+        devices: devices(),
         address: read("MKEY_ADDRESS", "an IP address", IpAddr::V4(Ipv4Addr::LOCALHOST), parsed),
         only: read("MKEY_ONLY", "0 or 1", false, yes_or_no),
         link: read("MKEY_LINK", "auto, shm or udp", Link::Auto, |text| match text {
@@ -101,6 +100,17 @@ impl Settings {
             ..SoftOptions::new(name, self.address)
         }
     }
+}
+
+/// `mkey trace` may ask for none, so that real devices alone are found.
+fn devices() -> u8 {
+    let (least, allowed) = match traced::is_wanted() {
+        true => (0, "a number from 0 to 64"),
+        false => (1, "a number from 1 to 64"),
+    };
+    read("MKEY_DEVICES", allowed, 1, |text| {
+        text.parse().ok().filter(|count| (least..=MOST_DEVICES).contains(count))
+    })
 }
 
 /// The capture in a file that `mkey run` has begun.

@@ -2,6 +2,13 @@
 
 use crate::exports::*;
 use crate::newer::*;
+// What `mkey trace` asks for goes by these, which lead on to those of the same names.
+use crate::traced::control::{
+    ibv_alloc_pd, ibv_close_device, ibv_create_cq, ibv_create_qp, ibv_create_srq, ibv_dealloc_pd,
+    ibv_dereg_mr, ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_import_device,
+    ibv_modify_qp, ibv_open_device, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_ex, ibv_reg_mr_iova,
+    ibv_reg_mr_iova2, ibv_rereg_mr,
+};
 
 /// Makes a function known under its name and version. rustc's own list of exported names knows no
 /// versions, so each has a place of its own from which a jump leads to the function.

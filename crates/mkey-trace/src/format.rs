@@ -2,22 +2,36 @@
 //!
 //! The first line is the [`Job`], with the [`VERSION`] of the format. A line names others by their `id`,
 //! which are counted by kind from 1 in the order of the lines, over the whole file; what a line names has
-//! come before it. Times are nanoseconds since the job began. Addresses are relative: of each process an
+//! come before it. A device, thread or stack of 0 is one that is not known; nothing else may be named
+//! by 0. Times are nanoseconds since the job began. Addresses are relative: of each process an
 //! address is what it was there, less [`Process`]' own base, a multiple of 1 GiB, which is not told. No
 //! byte of a program's memory is ever in it. A reader passes over kinds of lines and fields that it does
 //! not know; what is taken away or changes its meaning has another version.
+//!
+//! [`Recording::write`] writes kinds in the order of [`Line`]; a reader takes them in any order in which
+//! what is named comes first, so that a recording may be written, or cut, while it is made. A line has
+//! at most [`LONGEST`] bytes.
+//!
+//! The same with an example of each line: `docs/trace-format.md`.
 
 #![allow(missing_docs, reason = "fields that say what they are by their names")]
 
+mod read;
+mod write;
+
+pub use read::Error;
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
+/// Bytes that a line may have, its end not counted.
+pub const LONGEST: usize = 16 << 20;
+
 /// A line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     /// The first.
@@ -398,57 +412,7 @@ pub struct Recording {
     pub counters: Vec<Counter>,
 }
 
-/// Why a recording could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    /// A line.
-    #[error("line {line}: {error}")]
-    Line {
-        /// Its number, from 1.
-        line: usize,
-        /// What is wrong with it.
-        error: serde_json::Error,
-    },
-    /// The first line is no job.
-    #[error("this is no recording of mkey trace")]
-    NotOne,
-    /// Another version.
-    #[error("its format is version {0}, this mkey reads version {VERSION}")]
-    Version(u32),
-    /// An `id` that is named and was not told of before.
-    #[error("line {line}: there is no {kind} {id}")]
-    Unknown {
-        /// The line.
-        line: usize,
-        /// A kind of line.
-        kind: &'static str,
-        /// What it names.
-        id: u32,
-    },
-}
-
 impl Recording {
-    /// Reads one; whatever it holds, what is named is there.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn read(from: impl BufRead) -> Result<Self, Error> {
-        let _ = from;
-        Err(Error::NotOne)
-    }
-
-    /// Writes it.
-    ///
-    /// # Errors
-    /// As of `to`.
-    pub fn write(&self, to: impl Write) -> std::io::Result<()> {
-        let _ = to;
-        Ok(())
-    }
-
     /// The thing of an `id`: `self.regions[id - 1]`.
     pub fn by_id<T>(list: &[T], id: u32) -> Option<&T> {
         list.get((id as usize).checked_sub(1)?)

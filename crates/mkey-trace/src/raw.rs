@@ -10,6 +10,10 @@
 
 #![allow(missing_docs, reason = "fields that say what they are by their names")]
 
+mod read;
+
+pub use read::{File, Kind, NotRaw, Record, Records};
+
 use bytemuck::{Pod, Zeroable};
 
 /// What a file begins with.
@@ -55,12 +59,16 @@ pub struct Header {
     pub post_overhead: u64,
     /// CPU time of the process when it ended by `exit`, ns.
     pub cpu: u64,
+    /// Regions and windows that found no place in the tables: what was done with them is not counted.
+    pub unfollowed: u64,
+    /// What reading `/proc/self/smaps` took ([`Maps`]), ns; not in `calls_overhead`.
+    pub maps_overhead: u64,
     /// The program's path, cut to fit, ended by a zero.
     pub program: [u8; 512],
     /// Its arguments, each ended by a zero, cut to fit.
     pub arguments: [u8; 2048],
     /// Zeros.
-    pub rest: [u8; HEADER - 96 - 512 - 2048],
+    pub rest: [u8; HEADER - 112 - 512 - 2048],
 }
 
 /// What each record begins with.
@@ -220,7 +228,8 @@ pub enum Use {
 /// Kinds of [`Use`].
 pub const USES: usize = 5;
 
-/// A memory region, from its registration on.
+/// A memory region, from its registration on. One that `ibv_rereg_mr` gives other memory or other keys
+/// ends there, and another begins by the same [`Call`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Mr {

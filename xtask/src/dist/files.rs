@@ -40,6 +40,7 @@ pub fn files(workspace: &Workspace, tools: &Tools, binaries: &Binaries) -> Resul
     let mut files = vec![
         File { path: "bin/mkey".into(), mode: 0o755, bytes: read(&binaries.program)? },
         plain("lib/mkey/libmkey_preload.so", read(&binaries.library)?),
+        plain("lib/mkey/libmkey_watch.so", read(&binaries.watch)?),
         plain("share/man/man1/mkey.1.gz", gz(&printed(binaries, &["man"])?)?),
     ];
     for (shell, path) in COMPLETIONS {

@@ -1,6 +1,6 @@
 //! The licences of all that is linked in.
 //!
-//! The crates are those that cargo lists for the two binaries, each with the texts that its package
+//! The crates are those that cargo lists for the binaries, each with the texts that its package
 //! has. The Rust standard library and what zig adds (its C start-up code, unwinder and runtime) bring
 //! texts of their own.
 
@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::zig::{TARGET, Tools};
+use super::zig::{PACKAGES, TARGET, Tools};
 use crate::run;
 use crate::workspace::Workspace;
 
@@ -78,7 +78,7 @@ fn linked(workspace: &Workspace) -> Result<Vec<Crate>> {
     let mut tree = workspace.cargo();
     tree.args(["tree", "--locked", "--quiet", "--target", TARGET, "--prefix", "none"]);
     tree.args(["--edges", "normal,no-proc-macro", "--format", "{p}|{l}"]);
-    tree.args(["--package", "mkey-cli", "--package", "mkey-preload"]);
+    tree.args(PACKAGES.map(|package| format!("--package={package}")));
     let ended = run::silent(&mut tree)?;
     ensure!(ended.status.success(), "`{}`: {}", run::line(&tree), ended.text.trim_end());
     crates_in(&ended.text)

@@ -55,7 +55,7 @@ pub fn part(workspace: &Workspace) -> Result<Report> {
 
 /// What the linker is to have seen to.
 fn binaries(workspace: &Workspace, made: &Made, report: &mut Report) -> Result<()> {
-    for path in [&made.binaries.program, &made.binaries.library] {
+    for path in made.binaries.all() {
         let (major, minor) = elf::needed_glibc(path)?;
         println!("{} needs glibc {major}.{minor}", path.display());
         report.check((major, minor) <= zig::GLIBC, || {

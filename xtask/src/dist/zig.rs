@@ -30,8 +30,21 @@ pub struct Tools {
 /// What was built.
 pub struct Binaries {
     pub program: PathBuf,
+    /// What `mkey run` and `mkey trace` preload.
     pub library: PathBuf,
+    /// What `mkey trace` preloads besides.
+    pub watch: PathBuf,
 }
+
+impl Binaries {
+    /// All of them.
+    pub fn all(&self) -> [&Path; 3] {
+        [&self.program, &self.library, &self.watch]
+    }
+}
+
+/// The packages that they are built of.
+pub const PACKAGES: [&str; 3] = ["mkey-cli", "mkey-preload", "mkey-watch"];
 
 impl Tools {
     /// The tools, installed where they are missing.
@@ -49,15 +62,19 @@ impl Tools {
         let mut command = Command::new(&self.zigbuild);
         command.current_dir(workspace.root()).arg("zigbuild");
         command.args(["--locked", "--quiet", "--profile", "packaged"]);
-        command.args(["--package", "mkey-cli", "--package", "mkey-preload", "--target"]);
+        command.args(PACKAGES.map(|package| format!("--package={package}")));
+        command.arg("--target");
         command.arg(format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1));
         command.env("CARGO_ZIGBUILD_ZIG_PATH", self.zig.join("zig"));
         command.env("CARGO_TARGET_DIR", workspace.target());
         succeed(&mut command)?;
         let folder = workspace.target().join(TARGET).join("packaged");
-        let binaries =
-            Binaries { program: folder.join("mkey"), library: folder.join("libmkey_preload.so") };
-        for path in [&binaries.program, &binaries.library] {
+        let binaries = Binaries {
+            program: folder.join("mkey"),
+            library: folder.join("libmkey_preload.so"),
+            watch: folder.join("libmkey_watch.so"),
+        };
+        for path in binaries.all() {
             ensure!(path.is_file(), "{} was not built", path.display());
         }
         Ok(binaries)

@@ -200,7 +200,7 @@ fn built(workspace: &Workspace, package: &str, test: &str) -> Result<PathBuf> {
     if package == "mkey-cli" {
         // Cargo builds no library that is only loaded, and none can be built in a guest.
         let mut command = workspace.cargo();
-        command.args(["build", "--package", "mkey-preload"]);
+        command.args(["build", "--package", "mkey-preload", "--package", "mkey-watch"]);
         println!("$ {}", run::line(&command));
         let status = command.status().context("cannot start cargo")?;
         ensure!(status.success(), "`{}` ended with {status}", run::line(&command));

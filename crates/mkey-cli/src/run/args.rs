@@ -31,6 +31,22 @@ pub struct RunArgs {
     #[arg(long, hide_env = true, env = "MKEY_DEVICES", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub devices: u8,
 
+    /// What they are like.
+    #[command(flatten)]
+    pub soft: SoftArgs,
+
+    /// Fail if there was anything that --refusals tells of
+    #[arg(long)]
+    pub check: bool,
+
+    /// The program and its arguments; what it starts finds the devices, too
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<OsString>,
+}
+
+/// What the devices are like.
+#[derive(Args, Clone, Debug)]
+pub struct SoftArgs {
     /// Their address
     #[arg(long, hide_env = true, env = "MKEY_ADDRESS", value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     pub address: IpAddr,
@@ -87,17 +103,9 @@ pub struct RunArgs {
     /// of memory that stayed registered to the end; "-" is standard error. A file that is there is added to
     #[arg(long, hide_env = true, env = "MKEY_REFUSALS", value_name = "FILE")]
     pub refusals: Option<OsString>,
-
-    /// Fail if there was anything that --refusals tells of
-    #[arg(long)]
-    pub check: bool,
-
-    /// The program and its arguments; what it starts finds the devices, too
-    #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub program: Vec<OsString>,
 }
 
-impl RunArgs {
+impl SoftArgs {
     /// How the device of this name is opened.
     pub fn options(&self, name: &str) -> SoftOptions {
         SoftOptions {

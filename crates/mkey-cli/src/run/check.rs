@@ -59,7 +59,7 @@ pub fn run(mut command: Command, about: &About) -> Result<(), End> {
 }
 
 /// If standard error is closed there is nobody to tell.
-fn say(words: &str) {
+pub fn say(words: &str) {
     let _ = writeln!(stderr(), "mkey: {words}");
 }
 
@@ -119,7 +119,7 @@ impl Notes {
 
 /// Signals that are passed on to the program. What was ignored when this process began is left so, and
 /// the program ignores it as well.
-fn passed_on() -> Vec<c_int> {
+pub fn passed_on() -> Vec<c_int> {
     let all =
         [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGTSTP, SIGWINCH];
     all.into_iter().filter(|signal| !signals::is_ignored(*signal)).collect()
@@ -149,7 +149,10 @@ impl Target {
 }
 
 /// Waits for the program, and passes signals on. Those of the terminal reach it by themselves.
-fn wait(mut child: Child, mut signals: Signals) -> std::io::Result<ExitStatus> {
+///
+/// # Errors
+/// As the operating system refuses to wait.
+pub fn wait(mut child: Child, mut signals: Signals) -> std::io::Result<ExitStatus> {
     let target = Target::of(&child);
     let handle = signals.handle();
     let passing = std::thread::spawn(move || {
@@ -180,7 +183,7 @@ fn is_in_foreground() -> bool {
 }
 
 /// How the program ended, if not well.
-fn ended(status: ExitStatus) -> Option<End> {
+pub fn ended(status: ExitStatus) -> Option<End> {
     match (status.code(), status.signal()) {
         (Some(0), _) => None,
         (Some(code), _) => Some(End::Status(u8::try_from(code).unwrap_or(1), String::new())),

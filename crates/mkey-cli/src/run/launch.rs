@@ -1,6 +1,6 @@
 //! Starting a program with the library before its own.
 
-use super::args::RunArgs;
+use super::args::SoftArgs;
 use super::library::{NAME, VARIABLE};
 use super::program::About;
 use crate::exit::End;
@@ -14,21 +14,21 @@ use std::process::{Command, Stdio};
 /// The variable by which the loader is asked.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
-/// The program with its environment.
+/// The program with its environment: so many devices, of this kind; these libraries before its own.
 ///
 /// # Errors
-/// `Failed` if the loader can not be told of the library.
+/// `Failed` if the loader can not be told of a library.
 pub fn command(
-    args: &RunArgs,
+    (devices, args): (u8, &SoftArgs),
     program: &OsStr,
     arguments: &[OsString],
-    library: &Path,
+    libraries: &[&Path],
     about: &About,
 ) -> Result<Command, End> {
     let mut command = Command::new(program);
     command.args(arguments);
-    command.env(LD_PRELOAD, preload(library, about, env::var_os(LD_PRELOAD))?);
-    command.env("MKEY_DEVICES", args.devices.to_string());
+    command.env(LD_PRELOAD, preload(libraries, about, env::var_os(LD_PRELOAD))?);
+    command.env("MKEY_DEVICES", devices.to_string());
     command.env("MKEY_ADDRESS", args.address.to_string());
     command.env("MKEY_LINK", args.link.to_string());
     // The program may go to another folder.
@@ -68,9 +68,10 @@ pub fn command(
 const NOT_IN_A_NAME: [char; 5] = [':', ' ', '\t', '\n', '$'];
 
 /// The list of libraries: a sanitizer's runtime first, as it asks for, then ours, then what was there.
-fn preload(library: &Path, about: &About, before: Option<OsString>) -> Result<OsString, End> {
+fn preload(ours: &[&Path], about: &About, before: Option<OsString>) -> Result<OsString, End> {
     // Bytes that are no text stand for themselves.
-    if library.to_string_lossy().contains(NOT_IN_A_NAME) {
+    let untold = |library: &&&Path| library.to_string_lossy().contains(NOT_IN_A_NAME);
+    if let Some(library) = ours.iter().find(untold) {
         return Err(End::failed(format_args!(
             "{}: the loader takes no library whose path has a space, a colon or a \"$\"; put {NAME} at \
              another place and name it in {VARIABLE}",
@@ -78,12 +79,13 @@ fn preload(library: &Path, about: &About, before: Option<OsString>) -> Result<Os
         )));
     }
     let before = before.unwrap_or_default();
+    let is_ours = |name: &OsStr| ours.iter().any(|library| *library == name);
     let names = before.as_bytes().split(|&byte| b": ".contains(&byte)).map(OsStr::from_bytes);
     let (first, others): (Vec<_>, Vec<_>) =
-        names.filter(|name| !name.is_empty() && *name != library).partition(|name| is_asan(name));
+        names.filter(|name| !name.is_empty() && !is_ours(name)).partition(|name| is_asan(name));
     let asan = about.asan.iter().map(OsString::as_os_str).filter(|name| !first.contains(name));
     let list: Vec<_> =
-        first.iter().copied().chain(asan).chain([library.as_os_str()]).chain(others).collect();
+        first.iter().copied().chain(asan).chain(ours.iter().map(|library| library.as_os_str())).chain(others).collect();
     Ok(list.join(OsStr::new(":")))
 }
 
@@ -101,7 +103,7 @@ pub fn check_loads(library: &Path) -> Result<(), End> {
     // Where that can not be tried there is nothing to say.
     let Ok(own) = env::current_exe() else { return Ok(()) };
     let mut command = Command::new(own);
-    command.arg("--version").env(LD_PRELOAD, preload(library, &About::default(), None)?);
+    command.arg("--version").env(LD_PRELOAD, preload(&[library], &About::default(), None)?);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let Ok(output) = command.output() else { return Ok(()) };
     let said = String::from_utf8_lossy(&output.stderr);
@@ -142,7 +144,7 @@ mod tests {
         let library = Path::new("/lib/ours.so");
         let list = |asan: Option<&str>, before: Option<&str>| {
             let about = About { asan: asan.map(OsString::from), ..About::default() };
-            preload(library, &about, before.map(OsString::from)).unwrap()
+            preload(&[library], &about, before.map(OsString::from)).unwrap()
         };
         assert_eq!(list(None, None), "/lib/ours.so");
         assert_eq!(list(None, Some("")), "/lib/ours.so");
@@ -158,11 +160,11 @@ mod tests {
     #[test]
     fn a_path_that_the_loader_would_not_take_is_refused() {
         for path in ["/a b/ours.so", "/a:b/ours.so", "/$LIB/ours.so"] {
-            match preload(Path::new(path), &About::default(), None) {
+            match preload(&[Path::new(path)], &About::default(), None) {
                 Err(End::Failed(why)) => assert!(why.contains(path), "{why}"),
                 other => panic!("{other:?}"),
             }
         }
-        assert!(preload(Path::new("/a-b_c.d/ours.so"), &About::default(), None).is_ok());
+        assert!(preload(&[Path::new("/a-b_c.d/ours.so")], &About::default(), None).is_ok());
     }
 }

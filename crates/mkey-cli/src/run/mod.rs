@@ -13,7 +13,7 @@ pub mod program;
 
 use crate::bench::outputs::check_output;
 use crate::exit::End;
-use args::RunArgs;
+use args::{RunArgs, SoftArgs};
 use mkey_soft::CaptureFile;
 use std::env;
 use std::os::unix::ffi::OsStrExt;
@@ -37,21 +37,9 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
             let path = program::find(program)?;
             let about = program::About::of(&path);
             about.warn();
-            args.link.link().check(args.address).map_err(End::failed)?;
-            if let Some(path) = args.refusals.as_ref().filter(|path| *path != "-") {
-                let path = Path::new(path);
-                check_output(path).map_err(|error| {
-                    End::failed(format_args!("--refusals {}: {error}", path.display()))
-                })?;
-            }
-            // One that was begun by who has started this is gone on with.
-            if let Some(path) = &args.capture
-                && env::var_os("MKEY_CAPTURE").is_none_or(|begun| begun != *path)
-            {
-                CaptureFile::create(path)
-                    .map_err(|error| End::failed(format_args!("{}: {error}", path.display())))?;
-            }
-            let command = launch::command(args, program, arguments, &library, &about)?;
+            prepare(&args.soft)?;
+            let devices = (args.devices, &args.soft);
+            let command = launch::command(devices, program, arguments, &[&library], &about)?;
             launch::check_loads(&library)?;
             match args.check {
                 true => check::run(command, &about),
@@ -59,4 +47,26 @@ pub fn run(args: &RunArgs) -> Result<(), End> {
             }
         }
     }
+}
+
+/// Refuses what the devices could not do, and begins their capture.
+///
+/// # Errors
+/// `Failed`, with what can not be.
+pub fn prepare(soft: &SoftArgs) -> Result<(), End> {
+    soft.link.link().check(soft.address).map_err(End::failed)?;
+    if let Some(path) = soft.refusals.as_ref().filter(|path| *path != "-") {
+        let path = Path::new(path);
+        check_output(path).map_err(|error| {
+            End::failed(format_args!("--refusals {}: {error}", path.display()))
+        })?;
+    }
+    // One that was begun by who has started this is gone on with.
+    if let Some(path) = &soft.capture
+        && env::var_os("MKEY_CAPTURE").is_none_or(|begun| begun != *path)
+    {
+        CaptureFile::create(path)
+            .map_err(|error| End::failed(format_args!("{}: {error}", path.display())))?;
+    }
+    Ok(())
 }

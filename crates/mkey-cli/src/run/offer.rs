@@ -25,7 +25,7 @@ fn text(args: &RunArgs, library: &Path) -> Result<String, End> {
     let mut notes = Vec::new();
     for index in 0..args.devices {
         let name = format!("mkey{index}");
-        let device = SoftDevice::open(args.options(&name)).map_err(End::failed)?;
+        let device = SoftDevice::open(args.soft.options(&name)).map_err(End::failed)?;
         let port = device.port();
         let _ = writeln!(
             text,
@@ -35,7 +35,7 @@ fn text(args: &RunArgs, library: &Path) -> Result<String, End> {
         );
         notes = device.notes();
     }
-    if !args.only {
+    if !args.soft.only {
         for real in device::find().devices.iter().filter(|listed| listed.name != device::SOFTWARE) {
             let _ = writeln!(text, "  {}  {}", real.name, real.what);
         }

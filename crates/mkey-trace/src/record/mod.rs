@@ -4,16 +4,39 @@
 //! ([`FOLDER`]). Nothing here allocates from the program's heap once it has begun, starts a thread, takes
 //! a signal or says anything; what finds no room is counted.
 
-use crate::raw::{Op, Slot, Use, Verb, Wrong};
+mod begin;
+mod calls;
+mod finding;
+mod lock;
+mod log;
+mod maps;
+mod memory;
+mod modules;
+mod queue;
+mod received;
+mod regions;
+mod remotes;
+mod ring;
+mod spans;
+mod stack;
+pub mod table;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod windows;
+
+pub use queue::Queue;
+
+use crate::raw::{self, Op, Slot, Verb, Wrong};
+use rustix::time::{ClockId, clock_gettime};
+use std::mem::offset_of;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Acquire};
 
 /// The environment variable that names the folder for the files of the processes of a job.
 pub const FOLDER: &str = "MKEY_TRACE";
 /// The one that names how many bytes a file may have.
 pub const LIMIT: &str = "MKEY_TRACE_LIMIT";
-
-/// The recorder of this process.
-#[derive(Debug)]
-pub struct Recorder {}
 
 /// The beginning of a call: times are taken.
 #[derive(Clone, Copy, Debug)]
@@ -52,10 +75,6 @@ pub struct Called {
     /// See [`crate::raw::Call::detail`].
     pub detail: u32,
 }
-
-/// A queue whose work is followed. Never freed; used again for others.
-#[derive(Debug)]
-pub struct Queue {}
 
 /// What a queue is made for.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +119,7 @@ pub struct Work<'a> {
 }
 
 /// Memory that a work request names.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Address and length.
@@ -113,100 +133,98 @@ pub struct Entry {
 /// Memory that a work request names, as it lies in the program: `ibv_sge` is an [`Entry`].
 pub type Entries<'a> = &'a [Entry];
 
-impl Recorder {
-    /// The recorder, which begins now if it has not. `None`: nothing is to be recorded, or could be.
-    /// Cheap once it has begun.
-    pub fn begin() -> Option<&'static Self> {
-        None
-    }
+/// The recorder of this process.
+pub struct Recorder {
+    log: log::Log,
+    stacks: stack::Stacks,
+    regions: regions::Regions,
+    windows: windows::Windows,
+    queues: queue::Queues,
+    findings: finding::Findings,
+    received: received::Received,
+    remotes: table::Table,
+    making_remote: lock::Spin<()>,
+    looks: maps::Looks,
+    /// What threads count in that found no room for a record.
+    no_thread: log::Placed<raw::Thread>,
+    /// What [`Recorder::enter`] takes, ns.
+    entering: AtomicU64,
+    /// Time spent looking through what is in flight, ns.
+    searched: AtomicU64,
+}
 
+static CURRENT: AtomicPtr<Recorder> = AtomicPtr::new(null_mut());
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
     /// The recorder, if it has begun. One load.
     #[inline]
     pub fn current() -> Option<&'static Self> {
-        None
+        // SAFETY: it is null or was kept for ever.
+        unsafe { CURRENT.load(Acquire).as_ref() }
     }
-
-    /// The process ends by `exit`.
-    pub fn end(&self) {}
-
-    /// In a forked child, at once: it has recorded nothing.
-    pub fn forked() {}
 
     /// A call begins.
     #[inline]
     pub fn enter(&self) -> Entered {
-        Entered { begin: 0, cpu: 0 }
+        let cpu = clock(ClockId::ThreadCPUTime);
+        Entered { begin: now(), cpu }
     }
 
-    /// It has returned: notes it with its place in the program. `left` is what [`Recorder::enter`]
-    /// gives, taken right after the call.
-    pub fn called(&self, entered: Entered, left: Entered, call: &Called) {
-        let _ = (entered, left, call);
-    }
-
-    /// A device that was opened, by the address of its context.
-    pub fn device(&self, object: u64, name: &[u8], guid: u64, soft: bool) -> Slot {
-        let _ = (object, name, guid, soft);
-        0
-    }
-
-    /// A queue from now on.
-    pub fn queue(&self, init: &QueueInit) -> Option<&'static Queue> {
-        let _ = init;
-        None
-    }
-
-    /// The device's local key was invalidated, or the peer's, by work (for windows and fast registration).
-    pub fn invalidated(&self, device: Slot, rkey: u32) {
-        let _ = (device, rkey);
-    }
-
-    /// A window was bound, by the verb or by work: its address, its key from now on, the region's lkey.
-    pub fn bound(&self, device: Slot, window: u64, rkey: u32, lkey: u32, len: u64) {
-        let _ = (device, window, rkey, lkey, len);
+    /// A call has just returned: as [`Recorder::enter`], but the clock is read first, so that reading the
+    /// CPU time is not taken for a part of the call.
+    #[inline]
+    pub fn leave(&self) -> Entered {
+        let begin = now();
+        Entered { begin, cpu: clock(ClockId::ThreadCPUTime) }
     }
 
     /// A poll of the calling thread found so many.
     #[inline]
     pub fn polled(&self, found: u32) {
-        let _ = found;
+        let thread = thread::here(self);
+        thread::bump(thread.word::<{ offset_of!(raw::Thread, polls) }>(), 1);
+        if found == 0 {
+            thread::bump(thread.word::<{ offset_of!(raw::Thread, empty) }>(), 1);
+        } else {
+            thread::bump(thread.word::<{ offset_of!(raw::Thread, completions) }>(), found.into());
+        }
     }
 
     /// The program is about to give memory back: `FreedRegistered` for a block of the heap, else
     /// `UnmappedRegistered`. A few nanoseconds where no registered memory is near.
+    ///
+    /// Found are a region that a block contains whole, and any that a mapping overlaps; if work in flight
+    /// names what goes it is `GoneInFlight` instead, also where a block is only a part of a region.
     #[inline]
     pub fn gone(&self, addr: u64, len: u64, how: Wrong) {
-        let _ = (addr, len, how);
+        if self.regions.spans.near(addr, len)
+            && let Some(_inside) = thread::Inside::enter()
+        {
+            self.gone_near(addr, len, how);
+        }
     }
 }
 
-impl Queue {
-    /// Work is about to be posted: it is noted before the device may complete it.
-    #[inline]
-    pub fn post(&self, recorder: &Recorder, work: &Work<'_>) {
-        let _ = (recorder, work, Use::Send);
-    }
+/// CLOCK_MONOTONIC, ns.
+#[inline]
+fn now() -> u64 {
+    clock(ClockId::Monotonic)
+}
 
-    /// The last `count` of what this thread has just noted were not taken by the device. `recv`: of the
-    /// receive queue.
-    pub fn not_posted(&self, recorder: &Recorder, count: u32, recv: bool) {
-        let _ = (recorder, count, recv);
-    }
+#[inline]
+fn clock(id: ClockId) -> u64 {
+    let time = clock_gettime(id);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
 
-    /// A completion: of work with this number and all unsignaled work before it. `recv`: it is one of
-    /// a receive. Status as in `enum ibv_wc_status`.
-    #[inline]
-    pub fn completed(&self, recorder: &Recorder, id: u64, recv: bool, status: u32, vendor: u32) {
-        let _ = (recorder, id, recv, status, vendor);
-    }
-
-    /// The queue was reset, or is destroyed: nothing is in flight any more.
-    pub fn reset(&self, recorder: &Recorder) {
-        let _ = recorder;
-    }
-
-    /// It was destroyed.
-    pub fn end(&'static self, recorder: &Recorder) {
-        let _ = recorder;
-    }
+/// A key of a device, as a key of a table.
+#[inline]
+fn key(device: Slot, key: u32) -> u64 {
+    u64::from(device) << 32 | u64::from(key)
 }

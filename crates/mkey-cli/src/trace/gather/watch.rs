@@ -1,0 +1,336 @@
+//! Watching the processes of a job from outside, while they run: what they have pinned, what they use, and
+//! which pages the memory is on that they register. Nothing of it runs within them.
+
+use super::mappings::{self, Mapping};
+use super::now;
+use crate::process::kib_of;
+use mkey_trace::raw::{self, ALIGN, HEADER, Head, Header, Mr, Thread, Verb, kind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::mem::offset_of;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Between two looks, where nothing new is to be looked at.
+const SLOW: Duration = Duration::from_millis(100);
+/// While there are regions whose pages are not known.
+const FAST: Duration = Duration::from_millis(10);
+/// Looking takes at most the fiftieth part of a processor.
+const SHARE: u32 = 50;
+/// Samples of a process; then every second one is given up, and they come half as often.
+const MOST_SAMPLES: usize = 4096;
+/// Mappings that are noted of a process.
+const MOST_MAPPINGS: usize = 1 << 20;
+/// Looks after which a record that is not whole is passed over, and room that nothing is written to.
+const MOST_LOOKS: u32 = 20;
+/// See [`MOST_LOOKS`].
+const FEW_LOOKS: u32 = 3;
+/// Bytes of a record that are looked at.
+const RECORD: usize = size_of::<Mr>();
+
+/// What was seen of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+    /// In the order of time.
+    pub scans: Vec<Scan>,
+    /// When it was gone.
+    pub gone: Option<u64>,
+}
+
+/// What it had at a time. Times are CLOCK_MONOTONIC's, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// When.
+    pub at: u64,
+    /// VmPin and VmRSS, bytes.
+    pub pinned: u64,
+    /// See `pinned`.
+    pub resident: u64,
+    /// User and system time so far, ns.
+    pub cpu: u64,
+    /// Work requests posted so far.
+    pub posts: u64,
+}
+
+/// Mappings that memory lies in that was registered shortly before.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// When they were so first, and last.
+    pub first: u64,
+    /// See `first`.
+    pub last: u64,
+    /// In the order of their addresses.
+    pub mappings: Vec<Mapping>,
+}
+
+/// Those that are watched, by their files.
+#[derive(Debug, Default)]
+pub struct Watch {
+    processes: BTreeMap<PathBuf, Option<Watched>>,
+    /// What looking takes just now: the next look is to be that much later.
+    rest: Duration,
+}
+
+impl Watch {
+    /// Looks at all once; how long to wait until the next look.
+    pub fn look(&mut self, files: Vec<PathBuf>) -> Duration {
+        let began = now();
+        for path in files {
+            let watched = self.processes.entry(path);
+            watched.or_insert_with_key(|path| Watched::open(path));
+        }
+        // Other files are looked at again: a header may not have been whole.
+        for (path, watched) in self.processes.iter_mut().filter(|(_, watched)| watched.is_none()) {
+            *watched = Watched::open(path);
+        }
+        let mut all: Vec<_> = self.processes.values_mut().flatten().collect();
+        all.iter_mut().for_each(|watched| watched.look());
+        let hurry = all.iter().any(|watched| watched.hurries());
+        let took = Duration::from_nanos(now().saturating_sub(began));
+        self.rest = took.saturating_mul(SHARE);
+        self.rest.max(if hurry || all.is_empty() { FAST } else { SLOW })
+    }
+
+    /// Processes that are there still.
+    pub fn running(&self) -> Vec<u32> {
+        let all = self.processes.values().flatten();
+        all.filter(|one| one.seen.gone.is_none()).map(|one| one.pid).collect()
+    }
+
+    /// What was seen, by file.
+    pub fn into_seen(self) -> BTreeMap<PathBuf, Seen> {
+        let seen = self.processes.into_iter();
+        seen.filter_map(|(path, watched)| Some((path, watched?.seen))).collect()
+    }
+}
+
+/// A process that is watched.
+#[derive(Debug)]
+struct Watched {
+    file: File,
+    pid: u32,
+    folder: PathBuf,
+    /// Held open, it is never that of another process with the same number.
+    stat: Option<File>,
+    /// How far the file was read.
+    at: u64,
+    /// How often what comes there was not whole.
+    looks: u32,
+    /// Where threads count.
+    threads: Vec<u64>,
+    /// Memory whose pages were not looked at.
+    fresh: BTreeSet<(u64, u64)>,
+    /// When lists of mappings may be read again; `None`: never.
+    scan_from: Option<u64>,
+    noted: usize,
+    sample_from: u64,
+    sample_every: u64,
+    seen: Seen,
+}
+
+impl Watched {
+    /// `None` if the file is none of a process, or not yet.
+    fn open(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        let mut magic = [0; raw::MAGIC.len()];
+        file.read_exact_at(&mut magic, 0).ok()?;
+        if magic != raw::MAGIC {
+            return None;
+        }
+        let pid = u32_at(&file, offset_of!(Header, pid) as u64)?;
+        let folder = PathBuf::from(format!("/proc/{pid}"));
+        let stat = File::open(folder.join("stat")).ok();
+        Some(Self {
+            file,
+            pid,
+            stat,
+            folder,
+            at: HEADER as u64,
+            looks: 0,
+            threads: Vec::new(),
+            fresh: BTreeSet::new(),
+            scan_from: Some(0),
+            noted: 0,
+            sample_from: 0,
+            sample_every: SLOW.as_nanos() as u64,
+            seen: Seen::default(),
+        })
+    }
+
+    fn hurries(&self) -> bool {
+        self.seen.gone.is_none() && !self.fresh.is_empty() && self.scan_from.is_some()
+    }
+
+    fn look(&mut self) {
+        if self.seen.gone.is_some() {
+            return;
+        }
+        // As the file has it: what cannot be read now is there when all are put together.
+        let _ = self.follow();
+        let now = now();
+        let Some(cpu) = self.cpu() else {
+            self.seen.gone = Some(now);
+            return;
+        };
+        if !self.fresh.is_empty() && self.scan_from.is_some_and(|from| from <= now) {
+            self.scan(now);
+        }
+        if now >= self.sample_from {
+            self.sample(now, cpu);
+        }
+    }
+
+    /// Reads on in its file: memory that was registered, threads that began.
+    fn follow(&mut self) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        let used = u64_at(&self.file, offset_of!(Header, used) as u64).unwrap_or(0).min(length);
+        let mut piece = vec![0; 256 << 10];
+        while self.at < used {
+            let want = usize::try_from(used - self.at).unwrap_or(usize::MAX).min(piece.len());
+            let Some(room) = piece.get_mut(..want) else { return Ok(()) };
+            let read = self.file.read_at(room, self.at)?;
+            let (mut begin, from) = (0, self.at);
+            // A record may be cut by the piece's end, but not by that of the file.
+            while begin < read && (read - begin >= RECORD || from + read as u64 == used) {
+                let bytes = piece.get(begin..read).unwrap_or_default();
+                let Some(head) = bytes.get(..size_of::<Head>()) else { return Ok(()) };
+                let head: Head = bytemuck::pod_read_unaligned(head);
+                if head.kind == 0 {
+                    // Room that was taken and is written to just now, or never will be.
+                    self.looks += 1;
+                    if self.looks < if head.len == 0 { FEW_LOOKS } else { MOST_LOOKS } {
+                        self.at = from + begin as u64;
+                        return Ok(());
+                    }
+                }
+                if head.len == 0 {
+                    begin = begin.saturating_add(zeros(bytes));
+                    continue;
+                }
+                self.looks = 0;
+                self.record(head.kind, from + begin as u64, bytes);
+                begin = begin.saturating_add((head.len as usize).next_multiple_of(ALIGN));
+            }
+            if begin == 0 {
+                return Ok(());
+            }
+            self.at = from + begin as u64;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, of: u16, at: u64, bytes: &[u8]) {
+        let whole = |size| bytes.get(..size);
+        match of {
+            kind::THREAD => self.threads.push(at),
+            kind::MR => {
+                let Some(mr) = whole(size_of::<Mr>()) else { return };
+                let mr: Mr = bytemuck::pod_read_unaligned(mr);
+                let of_memory = [Verb::RegMr, Verb::RegMrIova, Verb::ReregMr];
+                let is_memory = Verb::of(mr.verb).is_some_and(|verb| of_memory.contains(&verb));
+                // All of the address space has no pages of its own.
+                if is_memory && mr.addr.checked_add(mr.len).is_some_and(|end| end < 1 << 63) {
+                    self.fresh.insert((mr.addr, mr.len));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// User and system time, ns; `None` if the process is gone.
+    fn cpu(&mut self) -> Option<u64> {
+        let stat = self.stat.as_ref()?;
+        let mut text = [0; 1024];
+        let read = stat.read_at(&mut text, 0).ok().filter(|read| *read > 0)?;
+        let text = String::from_utf8_lossy(text.get(..read)?);
+        // The name, in brackets, may hold anything.
+        let words: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+        // Fields 3, 14, 15 and 20 of proc(5): a first thread may have ended before the others.
+        let ended = matches!(*words.first()?, "Z" | "X");
+        if ended && number(17).is_none_or(|threads| threads <= 1) {
+            return None;
+        }
+        let ticks = number(11)?.saturating_add(number(12)?);
+        let second = rustix::param::clock_ticks_per_second().max(1);
+        Some(ticks.saturating_mul(1_000_000_000 / second))
+    }
+
+    fn scan(&mut self, began: u64) {
+        let Ok(smaps) = File::open(self.folder.join("smaps")) else {
+            self.scan_from = None;
+            return;
+        };
+        let wanted = united(&self.fresh);
+        let is_wanted = |start: u64, end: u64| {
+            let first = wanted.partition_point(|range| range.end <= start);
+            wanted.get(first).is_some_and(|range| range.start < end)
+        };
+        let list = mappings::read(BufReader::with_capacity(64 << 10, smaps), is_wanted);
+        self.fresh.clear();
+        let took = now().saturating_sub(began);
+        self.scan_from = Some(began.saturating_add(took.saturating_mul(u64::from(SHARE))));
+        match (list, self.seen.scans.last_mut()) {
+            (Ok(list), Some(last)) if list == last.mappings => last.last = began,
+            (Ok(list), _) if !list.is_empty() && self.noted < MOST_MAPPINGS => {
+                self.noted += list.len();
+                self.seen.scans.push(Scan { first: began, last: began, mappings: list });
+            }
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, at: u64, cpu: u64) {
+        let status = std::fs::read_to_string(self.folder.join("status")).unwrap_or_default();
+        let posts = |begin: &u64| u64_at(&self.file, begin + offset_of!(Thread, posts) as u64);
+        let posts = self.threads.iter().filter_map(posts).fold(0, u64::saturating_add);
+        let size = |name| kib_of(&status, name).unwrap_or(0);
+        let sample = Sample { at, pinned: size("VmPin"), resident: size("VmRSS"), cpu, posts };
+        self.seen.samples.push(sample);
+        if self.seen.samples.len() >= MOST_SAMPLES {
+            let mut count = 0;
+            self.seen.samples.retain(|_| {
+                count += 1;
+                count % 2 == 1
+            });
+            self.sample_every = self.sample_every.saturating_mul(2);
+        }
+        self.sample_from = at.saturating_add(self.sample_every);
+    }
+}
+
+/// Bytes of zeros that `bytes` begin with, in whole places for records; one place at least.
+fn zeros(bytes: &[u8]) -> usize {
+    let places = bytes.chunks(ALIGN).take_while(|place| place.iter().all(|byte| *byte == 0));
+    places.count().max(1) * ALIGN
+}
+
+/// Ranges that overlap or touch are one; in the order of addresses.
+fn united(fresh: &BTreeSet<(u64, u64)>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for (start, len) in fresh {
+        let end = start.saturating_add((*len).max(1));
+        match all.last_mut() {
+            Some(last) if last.end >= *start => last.end = last.end.max(end),
+            _ => all.push(*start..end),
+        }
+    }
+    all
+}
+
+fn u64_at(file: &File, at: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
+fn u32_at(file: &File, at: u64) -> Option<u32> {
+    let mut bytes = [0; 4];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(u32::from_ne_bytes(bytes))
+}

@@ -1,0 +1,341 @@
+//! What is in flight on one side of a queue: a ring of places, one for each entry of each work request.
+
+use super::received::{Noted, Received};
+use super::remotes::Last;
+use super::thread::bump;
+use super::{Recorder, memory};
+use crate::raw::{Mr, Op, Slot};
+use bytemuck::Zeroable;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Places of a ring, at least and at most.
+const LEAST: usize = 64;
+const MOST: usize = 1 << 16;
+/// After so many completions in a row of work that is not there, following is given up.
+const STRAYS: u32 = 32;
+
+/// The first place of a work request; the others belong to the one before.
+pub const FIRST: u32 = 1;
+/// It makes a completion when it succeeds.
+pub const SIGNALED: u32 = 2;
+/// It is none any more: it was not posted after all, or completed before others.
+const GONE: u32 = 4;
+/// [`Noted::New`] was said of its address.
+pub const BEGINS: u32 = 8;
+/// The operation is from this bit on.
+const OP: u32 = 8;
+
+/// An entry in flight, or a work request without any.
+#[derive(Clone, Copy, Zeroable)]
+pub struct Place {
+    /// The work request's number.
+    pub id: u64,
+    /// Where its memory lies in the process, if the region is known.
+    pub addr: u64,
+    pub len: u32,
+    /// 0: it names no memory that is followed.
+    pub mr: Slot,
+    /// Who posted it.
+    pub thread: Slot,
+    pub flags: u32,
+}
+
+/// One side of a queue.
+pub struct Ring {
+    places: &'static mut [Place],
+    head: usize,
+    tail: usize,
+    /// Following was given up.
+    pub lost: bool,
+    strays: u32,
+    /// For the queue: the peer's key that was named last.
+    pub last: Last,
+}
+
+impl Ring {
+    /// For so many requests of so many entries. `None`: there is no memory.
+    pub fn new(requests: u32, entries: u32) -> Option<Self> {
+        let places = match Self::places(requests, entries) {
+            0 => &mut [],
+            places => memory::zeros(places)?,
+        };
+        Some(Self { places, head: 0, tail: 0, lost: false, strays: 0, last: Last::default() })
+    }
+
+    /// Whether it has as many places as one made for this, and not many more.
+    pub fn fits(&self, requests: u32, entries: u32) -> bool {
+        let wanted = Self::places(requests, entries);
+        self.places.len() >= wanted && self.places.len() <= wanted * 4
+    }
+
+    /// Twice what may be posted: work may be done, so that more can be posted, before its completion is
+    /// polled.
+    fn places(requests: u32, entries: u32) -> usize {
+        if requests == 0 {
+            return 0;
+        }
+        let most = u64::from(requests) * u64::from(entries.max(1)) * 2;
+        usize::try_from(most).unwrap_or(MOST).clamp(LEAST, MOST).next_power_of_two()
+    }
+
+    /// As for another queue.
+    pub fn renew(&mut self) {
+        (self.head, self.tail, self.lost, self.strays) = (0, 0, false, 0);
+        self.last = Last::default();
+    }
+
+    #[inline]
+    fn at(&mut self, index: usize) -> Option<&mut Place> {
+        let mask = self.places.len().wrapping_sub(1);
+        self.places.get_mut(index & mask)
+    }
+
+    /// Those in flight, from the oldest.
+    pub fn in_flight(&self) -> impl Iterator<Item = &Place> {
+        let mask = self.places.len().wrapping_sub(1);
+        let all = self.head..self.tail;
+        all.filter_map(move |index| self.places.get(index & mask)).filter(|p| p.flags & GONE == 0)
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// How many places are taken.
+    pub fn len(&self) -> usize {
+        self.tail - self.head
+    }
+
+    /// Puts a place behind the others. `false`: more is in flight than was said could be, and following was
+    /// given up, here or before.
+    #[inline]
+    pub fn push(&mut self, recorder: &Recorder, place: Place) -> bool {
+        if self.tail - self.head >= self.places.len() && !self.room(recorder) {
+            return false;
+        }
+        if self.lost {
+            return false;
+        }
+        let tail = self.tail;
+        let Some(to) = self.at(tail) else { return false };
+        *to = place;
+        self.tail += 1;
+        true
+    }
+
+    /// Makes room by moving together what is not gone.
+    #[cold]
+    fn room(&mut self, recorder: &Recorder) -> bool {
+        let (mut to, tail) = (self.head, self.tail);
+        for from in self.head..tail {
+            let Some(place) = self.at(from).map(|place| *place) else { break };
+            if place.flags & GONE == 0 {
+                if let Some(moved) = self.at(to) {
+                    *moved = place;
+                }
+                to += 1;
+            }
+        }
+        self.tail = to;
+        if (self.tail - self.head) * 4 > self.places.len() * 3 {
+            self.give_up(recorder);
+            return false;
+        }
+        true
+    }
+
+    /// Nothing is followed any more, and nothing taken to be in flight.
+    #[cold]
+    pub fn give_up(&mut self, recorder: &Recorder) {
+        self.clear(recorder);
+        self.lost = true;
+    }
+
+    /// Nothing is in flight any more.
+    pub fn clear(&mut self, recorder: &Recorder) {
+        let tail = self.tail;
+        self.retire_to(recorder, tail);
+        self.strays = 0;
+    }
+
+    /// A completion of work with this number, and of all before it. `all`: even of work that makes none when
+    /// it succeeds. Says its operation.
+    #[inline]
+    pub fn complete(&mut self, recorder: &Recorder, id: u64, all: bool) -> Option<u32> {
+        let wanted = if all { FIRST } else { FIRST | SIGNALED };
+        let (head, tail) = (self.head, self.tail);
+        for index in head..tail {
+            let place = *self.at(index)?;
+            if place.id == id && place.flags & (wanted | GONE) == wanted {
+                let mut end = index + 1;
+                while end < tail && self.at(end)?.flags & FIRST == 0 {
+                    end += 1;
+                }
+                self.retire_to(recorder, end);
+                self.strays = 0;
+                return Some(place.flags >> OP);
+            }
+        }
+        self.stray(recorder);
+        None
+    }
+
+    /// A completion of a receive of a shared queue: those before it stay.
+    #[inline]
+    pub fn complete_one(&mut self, recorder: &Recorder, id: u64) -> Option<u32> {
+        let (head, tail) = (self.head, self.tail);
+        for index in head..tail {
+            let place = *self.at(index)?;
+            if place.id == id && place.flags & (FIRST | GONE) == FIRST {
+                self.take_out(recorder, index);
+                self.strays = 0;
+                return Some(place.flags >> OP);
+            }
+        }
+        self.stray(recorder);
+        None
+    }
+
+    /// The last `count` work requests of a thread were not posted. `undo` is called for the operation and
+    /// the region of each place.
+    pub fn take_back(
+        &mut self,
+        recorder: &Recorder,
+        thread: Slot,
+        mut count: u32,
+        mut undo: impl FnMut(&Place),
+    ) {
+        let mut index = self.tail;
+        while count > 0 && index > self.head {
+            index -= 1;
+            let Some(place) = self.at(index).map(|place| *place) else { return };
+            if place.thread != thread || place.flags & (FIRST | GONE) != FIRST {
+                continue;
+            }
+            count -= 1;
+            let (mut each, tail) = (index, self.tail);
+            while each < tail {
+                match self.at(each) {
+                    Some(place) if each == index || place.flags & FIRST == 0 => undo(place),
+                    _ => break,
+                }
+                each += 1;
+            }
+            self.take_out(recorder, index);
+        }
+        while self.tail > self.head {
+            let last = self.tail - 1;
+            match self.at(last) {
+                Some(place) if place.flags & GONE != 0 => self.tail = last,
+                _ => break,
+            }
+        }
+    }
+
+    /// Takes a work request out from amid the others.
+    fn take_out(&mut self, recorder: &Recorder, first: usize) {
+        let (mut index, tail) = (first, self.tail);
+        while index < tail {
+            let Some(place) = self.at(index) else { return };
+            if index != first && place.flags & FIRST != 0 {
+                break;
+            }
+            let was = *place;
+            place.flags |= GONE;
+            let mut done = Done::default();
+            done.add(recorder, &was);
+            done.tell(recorder);
+            index += 1;
+        }
+        while self.head < self.tail {
+            let head = self.head;
+            match self.at(head) {
+                Some(place) if place.flags & GONE != 0 => self.head += 1,
+                _ => break,
+            }
+        }
+    }
+
+    /// All before `end` is done.
+    #[inline]
+    fn retire_to(&mut self, recorder: &Recorder, end: usize) {
+        let mut done = Done::default();
+        while self.head < end {
+            let head = self.head;
+            self.head += 1;
+            if let Some(place) = self.at(head)
+                && place.flags & GONE == 0
+            {
+                done.add(recorder, place);
+            }
+        }
+        done.tell(recorder);
+    }
+
+    #[cold]
+    fn stray(&mut self, recorder: &Recorder) {
+        self.strays += 1;
+        if self.strays > STRAYS && !self.is_empty() {
+            self.give_up(recorder);
+        }
+    }
+}
+
+/// Entries that are done, gathered as long as they are of one region.
+#[derive(Default)]
+struct Done {
+    mr: Slot,
+    count: u64,
+}
+
+impl Done {
+    #[inline]
+    fn add(&mut self, recorder: &Recorder, place: &Place) {
+        if place.flags & BEGINS != 0 {
+            recorder.received.forget(place.addr);
+        }
+        if place.mr != self.mr {
+            self.tell(recorder);
+            *self = Self { mr: place.mr, count: 0 };
+        }
+        self.count += 1;
+    }
+
+    #[inline]
+    fn tell(&self, recorder: &Recorder) {
+        if let Some(mr) = recorder.log.placed::<Mr>(self.mr) {
+            mr.word::<{ offset_of!(Mr, done) }>().fetch_add(self.count, Relaxed);
+        }
+    }
+}
+
+/// The flags of an operation.
+#[inline]
+pub fn flags(op: Op, signaled: bool) -> u32 {
+    (op as u32) << OP | if signaled { SIGNALED } else { 0 }
+}
+
+/// The operation's number in these flags.
+pub fn op(flags: u32) -> u32 {
+    flags >> OP
+}
+
+/// Notes where a receive begins: whether another one there is in flight, and what its place then has.
+#[inline]
+pub fn begins(received: &Received, addr: u64) -> (bool, u32) {
+    match received.note(addr) {
+        Noted::New => (false, BEGINS),
+        Noted::Twice => (true, 0),
+        Noted::Not => (false, 0),
+    }
+}
+
+/// Adds to how often one operation was posted, under the lock of its side.
+#[inline]
+pub fn posted(counters: &[std::sync::atomic::AtomicU64; 8], op: Op, by: u64) {
+    if let Some(counter) = counters.get(op as usize) {
+        bump(counter, by);
+    }
+}

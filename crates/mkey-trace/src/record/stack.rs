@@ -1,0 +1,214 @@
+//! Places in the program: registers, and the top of the stack, copied once for each place.
+//!
+//! Two calls are from one place if the stack pointer is the same and so are the words of the top of the
+//! stack that are addresses of code: return addresses, mostly.
+
+use super::log::Log;
+use super::memory;
+use super::modules::{self, Code, Loads};
+use super::table::Table;
+use super::{lock::Spin, thread};
+use crate::raw::{self, Head, STACK, Slot};
+use rustix::process::getpid;
+use std::mem::offset_of;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// Bytes of the stack by which places are told apart.
+const TOLD_BY: usize = 4 << 10;
+/// Places, at most; further calls have none.
+const MOST: usize = 8192;
+/// Size of a page, at least.
+const PAGE: usize = 4096;
+
+/// Registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Here {
+    ip: u64,
+    sp: u64,
+    fp: u64,
+    lr: u64,
+}
+
+/// All places so far.
+pub struct Stacks {
+    known: Table,
+    code: AtomicPtr<Code>,
+    state: Spin<State>,
+}
+
+struct State {
+    /// The list of modules that was written last, and its number.
+    written: Option<Loads>,
+    epoch: u32,
+}
+
+/// The registers as they are in the function that this becomes a part of.
+#[inline(always)]
+pub fn here() -> Here {
+    let (ip, sp, fp): (u64, u64, u64);
+    #[cfg(target_arch = "x86_64")]
+    let lr = 0;
+    // SAFETY: reads registers into others.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "lea {ip}, [rip]",
+            "mov {sp}, rsp",
+            "mov {fp}, rbp",
+            ip = out(reg) ip,
+            sp = out(reg) sp,
+            fp = out(reg) fp,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    let lr: u64;
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "adr {ip}, .",
+            "mov {sp}, sp",
+            "mov {fp}, x29",
+            "mov {lr}, x30",
+            ip = out(reg) ip,
+            sp = out(reg) sp,
+            fp = out(reg) fp,
+            lr = out(reg) lr,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    Here { ip, sp, fp, lr }
+}
+
+impl Stacks {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self {
+            known: Table::new(MOST),
+            code: AtomicPtr::new(null_mut()),
+            state: Spin::new(State { written: None, epoch: 0 }),
+        }
+    }
+
+    /// The place with these registers, which are of the calling thread, in a function that has not returned.
+    /// `ask`: what is not known of the thread may be asked for, which allocates. 0: there is no room for it.
+    pub fn place(&self, log: &Log, here: &Here, ask: bool) -> Slot {
+        let own = thread::stack(ask);
+        let sp = here.sp as usize;
+        let top = if own.contains(&sp) { own.end } else { (sp | (PAGE - 1)) + 1 };
+        let Some(code) = self.code() else { return 0 };
+        let key = key(here, top.min(sp.saturating_add(TOLD_BY)), code);
+        if let Some(stack) =
+            self.known.get(key).and_then(|slot| log.placed::<raw::Stack>(slot as Slot))
+        {
+            stack.word::<{ offset_of!(raw::Stack, times) }>().fetch_add(1, Relaxed);
+            return stack.slot;
+        }
+        self.new_place(log, here, key, if own.contains(&sp) { Some(top) } else { None })
+    }
+
+    /// What is code now.
+    fn code(&self) -> Option<&'static Code> {
+        let loads = modules::loads();
+        // SAFETY: it is null or was kept for ever.
+        let code = unsafe { self.code.load(Acquire).as_ref() };
+        if code.is_some_and(|code| code.loads == loads) {
+            return code;
+        }
+        let _held = self.state.lock();
+        let new: &'static Code = memory::keep(Code::now()?)?;
+        self.code.store(std::ptr::from_ref(new).cast_mut(), Release);
+        Some(new)
+    }
+
+    #[cold]
+    fn new_place(&self, log: &Log, here: &Here, key: u64, top: Option<usize>) -> Slot {
+        let mut state = self.state.lock();
+        if let Some(known) = self.known.get(key) {
+            return known as Slot;
+        }
+        if self.known.insert(key, 0).is_err() {
+            return 0;
+        }
+        let loads = modules::loads();
+        if state.written != Some(loads) {
+            state.epoch += 1;
+            modules::write(log, state.epoch);
+            state.written = Some(loads);
+        }
+        let most = top.map_or(STACK, |top| top.saturating_sub(here.sp as usize).min(STACK)) & !7;
+        let written = log.room::<raw::Stack>(most).map(|mut room| {
+            let to = room.tail().get_mut(..most).unwrap_or_default();
+            let bytes = match top {
+                Some(_) => copy(here.sp, to),
+                None => copy_tolerantly(here.sp, to),
+            };
+            room.finish(raw::Stack {
+                head: Head { len: 0, kind: 0, zero: 0 },
+                ip: here.ip,
+                sp: here.sp,
+                fp: here.fp,
+                lr: here.lr,
+                epoch: state.epoch,
+                bytes: bytes as u32,
+                times: 1,
+                rest: 0,
+            })
+        });
+        let Some(written) = written else {
+            self.known.remove(key);
+            return 0;
+        };
+        // The key is there: there is a place for it.
+        let _ = self.known.insert(key, written.slot.into());
+        written.slot
+    }
+}
+
+/// What tells a place from others: the words from `sp` on to `top` that are code.
+#[inline(always)]
+fn key(here: &Here, top: usize, code: &Code) -> u64 {
+    let mut key = here.sp ^ here.ip.rotate_left(32);
+    let mut at = (here.sp as usize + 7) & !7;
+    while at + 8 <= top {
+        // SAFETY: `at` lies between the stack pointer of the calling thread and the end of its stack, or
+        // of the page that the pointer is in: memory that is there. It is read as numbers of whatever value,
+        // and volatile, since what lies there is not known to the compiler.
+        let word = unsafe { (at as *const u64).read_volatile() };
+        if code.has(word) {
+            key = (key ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        }
+        at += 8;
+    }
+    key | 1
+}
+
+/// Copies words from the calling thread's own stack: by hand, since `memcpy` may be one that checks what it
+/// is given.
+fn copy(from: u64, to: &mut [u8]) -> usize {
+    let mut at = from as usize;
+    for word in to.as_chunks_mut::<8>().0 {
+        // SAFETY: the caller has seen that so many bytes from `from` on are on the thread's stack; the rest
+        // as in `key`, and a stack pointer is a multiple of 8.
+        *word = unsafe { (at as *const u64).read_volatile() }.to_ne_bytes();
+        at += 8;
+    }
+    to.len()
+}
+
+/// Copies what can be read, up to a page that can not, and says how much that was.
+fn copy_tolerantly(from: u64, to: &mut [u8]) -> usize {
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: to.len() };
+    let pid = getpid().as_raw_nonzero().get();
+    // SAFETY: the kernel writes into `to` at most; what it reads it checks.
+    let read = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
+    if let Ok(read) = usize::try_from(read) {
+        return read & !7;
+    }
+    // A filter of system calls denies it: to the end of the page.
+    let page = ((from as usize | (PAGE - 1)) + 1 - from as usize).min(to.len()) & !7;
+    copy(from, to.get_mut(..page).unwrap_or_default())
+}
