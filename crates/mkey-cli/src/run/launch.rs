@@ -84,8 +84,13 @@ fn preload(ours: &[&Path], about: &About, before: Option<OsString>) -> Result<Os
     let (first, others): (Vec<_>, Vec<_>) =
         names.filter(|name| !name.is_empty() && !is_ours(name)).partition(|name| is_asan(name));
     let asan = about.asan.iter().map(OsString::as_os_str).filter(|name| !first.contains(name));
-    let list: Vec<_> =
-        first.iter().copied().chain(asan).chain(ours.iter().map(|library| library.as_os_str())).chain(others).collect();
+    let list: Vec<_> = first
+        .iter()
+        .copied()
+        .chain(asan)
+        .chain(ours.iter().map(|library| library.as_os_str()))
+        .chain(others)
+        .collect();
     Ok(list.join(OsStr::new(":")))
 }
 

@@ -57,9 +57,8 @@ pub fn prepare(soft: &SoftArgs) -> Result<(), End> {
     soft.link.link().check(soft.address).map_err(End::failed)?;
     if let Some(path) = soft.refusals.as_ref().filter(|path| *path != "-") {
         let path = Path::new(path);
-        check_output(path).map_err(|error| {
-            End::failed(format_args!("--refusals {}: {error}", path.display()))
-        })?;
+        check_output(path)
+            .map_err(|error| End::failed(format_args!("--refusals {}: {error}", path.display())))?;
     }
     // One that was begun by who has started this is gone on with.
     if let Some(path) = &soft.capture

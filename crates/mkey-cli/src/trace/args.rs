@@ -1,8 +1,8 @@
 //! The arguments of `mkey trace`.
 
+use crate::bench::export;
 use crate::bench::outputs::{check_apart, check_output, same};
 use crate::bench::sizes::parse_bytes;
-use crate::bench::export;
 use crate::exit::End;
 use crate::run::args::SoftArgs;
 use clap::Args;
@@ -79,9 +79,8 @@ impl TraceArgs {
             ("--json", &self.json),
             ("--html", &self.html),
         ];
-        let named = || {
-            outputs.iter().filter_map(|(option, path)| Some((*option, path.as_deref()?)))
-        };
+        let named =
+            || outputs.iter().filter_map(|(option, path)| Some((*option, path.as_deref()?)));
         let mut to_stdout = None;
         let mut before: Vec<(&str, &Path)> = Vec::new();
         for (option, path) in named() {

@@ -74,7 +74,11 @@ struct Told<'a> {
 
 /// Writes what was asked for: whatever can be written, so that nothing is lost with a file. `instead`: what
 /// is said in place of a report.
-fn write_outputs(args: &TraceArgs, recording: &Recording, instead: Option<&str>) -> Result<(), End> {
+fn write_outputs(
+    args: &TraceArgs,
+    recording: &Recording,
+    instead: Option<&str>,
+) -> Result<(), End> {
     // The recording first: all else can be had from it.
     let saved = args.output.as_deref().map_or(Ok(()), |path| {
         let mut bytes = Vec::new();

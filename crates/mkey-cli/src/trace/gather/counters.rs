@@ -57,7 +57,8 @@ pub fn moved(before: &Counters, after: &Counters) -> Vec<Counter> {
 
 fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let names = entries.flatten().take(MOST).filter_map(|entry| entry.file_name().into_string().ok());
+    let names =
+        entries.flatten().take(MOST).filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
     names
@@ -87,9 +88,9 @@ mod tests {
         put("mlx5_0/ports/2/hw_counters/np_cnp_sent", "2\n");
         put("mlx5_0/ports/2/hw_counters/new", "2\n");
         let moved = moved(&before, &read(root.path()));
-        let moved: Vec<_> = moved.iter().map(|c| (&*c.device, &*c.name, c.before, c.after)).collect();
-        let expected =
-            [("mlx5_0", "np_cnp_sent (port 2)", 1, 2), ("rxe0", "sent_pkts", 5, 9)];
+        let moved: Vec<_> =
+            moved.iter().map(|c| (&*c.device, &*c.name, c.before, c.after)).collect();
+        let expected = [("mlx5_0", "np_cnp_sent (port 2)", 1, 2), ("rxe0", "sent_pkts", 5, 9)];
         assert_eq!(moved, expected);
         assert!(read(&root.path().join("none")).is_empty());
     }

@@ -38,13 +38,17 @@ impl Folder {
             true => Self::in_place(memory).or_else(|_| Self::in_place(&temporary)),
             false => Self::in_place(&temporary),
         };
-        made.map_err(|error| io::Error::new(error.kind(), format!("a folder for the recording: {error}")))
+        made.map_err(|error| {
+            io::Error::new(error.kind(), format!("a folder for the recording: {error}"))
+        })
     }
 
     fn in_place(place: &Path) -> io::Result<Self> {
         let mut builder = Builder::new();
-        let folder =
-            builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(0o700)).tempdir_in(place)?;
+        let folder = builder
+            .prefix(PREFIX)
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in(place)?;
         let lock = File::create(folder.path().join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { folder, _lock: lock })

@@ -75,7 +75,9 @@ pub fn run(
     let mut notes = Vec::new();
     if libraries.len() == 1 {
         let place = watch.display();
-        notes.push(format!("memory that is freed while it is registered is not seen: there is no {place}"));
+        notes.push(format!(
+            "memory that is freed while it is registered is not seen: there is no {place}"
+        ));
     }
     let unreachable = about.unreachable.clone();
     let gathered = Gathered { notes, unreachable, ..Gathered::default() };
@@ -136,7 +138,8 @@ fn supervise(
         }
         drop(tell);
         let finished = watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let status = status.map_err(|error| End::failed(format_args!("{}: {error}", name.display())))?;
+        let status =
+            status.map_err(|error| End::failed(format_args!("{}: {error}", name.display())))?;
         match (ended(status), finished) {
             (None, finished) => finished,
             (Some(end), Ok(())) => Err(end),

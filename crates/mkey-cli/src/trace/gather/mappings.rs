@@ -102,11 +102,10 @@ impl Area {
         if !line.first().is_some_and(u8::is_ascii_hexdigit) {
             return None;
         }
-        let text = std::str::from_utf8(line.get(..line.len().min(120))?)
-            .unwrap_or_else(|e| {
-                let valid = e.valid_up_to();
-                std::str::from_utf8(line.get(..valid).unwrap_or_default()).unwrap_or_default()
-            });
+        let text = std::str::from_utf8(line.get(..line.len().min(120))?).unwrap_or_else(|e| {
+            let valid = e.valid_up_to();
+            std::str::from_utf8(line.get(..valid).unwrap_or_default()).unwrap_or_default()
+        });
         let mut words = text.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let start = u64::from_str_radix(start, 16).ok()?;
@@ -205,12 +204,14 @@ mod tests {
         let text = [
             area("10000-20000 rw-p 00000000 00:00 0    [heap]", &small),
             area("200000-600000 rw-p 00000000 00:00 0 ", &huge),
-            area("800000-a00000 rw-s 00000000 00:0f 7    /anon_hugepage (deleted)", &[
-                ("KernelPageSize", 2048),
-            ]),
-            area("40000000-80000000 rw-p 00000000 00:10 7    /mnt/huge/x", &[
-                ("KernelPageSize", 1_048_576),
-            ]),
+            area(
+                "800000-a00000 rw-s 00000000 00:0f 7    /anon_hugepage (deleted)",
+                &[("KernelPageSize", 2048)],
+            ),
+            area(
+                "40000000-80000000 rw-p 00000000 00:10 7    /mnt/huge/x",
+                &[("KernelPageSize", 1_048_576)],
+            ),
             area("90000000-90001000 rw-s 00000000 00:01 8    /memfd:a b (deleted)", &small),
             area("90002000-90003000 rw-s 00000000 00:01 8    /SYSV00000000 (deleted)", &small),
             area("90004000-90005000 r--s 00000000 08:01 8    /var/data", &[("Rss", 4)]),

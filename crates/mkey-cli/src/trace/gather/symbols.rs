@@ -111,7 +111,8 @@ impl Code {
         for loader in self.loaders() {
             let Ok(mut inlined) = loader.find_frames(offset) else { continue };
             while let Ok(Some(found)) = inlined.next() {
-                let function = found.function.and_then(|f| f.raw_name().ok().map(|n| demangled(&n)));
+                let function =
+                    found.function.and_then(|f| f.raw_name().ok().map(|n| demangled(&n)));
                 let line = found.location.as_ref().and_then(|at| at.line).filter(|line| *line > 0);
                 let file = found.location.as_ref().and_then(|at| at.file).map(cut);
                 frames.push(Frame { function, file, line, ..bare() });
@@ -164,7 +165,8 @@ impl Code {
 
 impl Unwind {
     fn of(path: &Path) -> Option<Self> {
-        let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|m| m.is_file()))?;
+        let file =
+            File::open(path).ok().filter(|file| file.metadata().is_ok_and(|m| m.is_file()))?;
         // Programs may be large, and only some sections are of interest.
         let cache = ReadCache::new(file);
         let object = object::File::parse(&cache).ok()?;

@@ -2,8 +2,8 @@
 
 use super::symbols::{Code, Files};
 use framehop::{
-    CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, UnwindRegsNative,
-    Unwinder as _, UnwinderNative,
+    CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind,
+    UnwindRegsNative, Unwinder as _, UnwinderNative,
 };
 use mkey_trace::format::Frame;
 use std::ops::Range;
@@ -117,7 +117,10 @@ impl Unwinder {
                     if addresses.len() > MOST_FRAMES || unknown > 8 {
                         return (addresses, true);
                     }
-                    debug_assert!(!addresses.is_empty() || frame == FrameAddress::InstructionPointer(stack.ip));
+                    debug_assert!(
+                        !addresses.is_empty()
+                            || frame == FrameAddress::InstructionPointer(stack.ip)
+                    );
                     addresses.push(address);
                 }
                 Ok(None) => return (addresses, false),

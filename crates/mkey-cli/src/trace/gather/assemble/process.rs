@@ -226,15 +226,15 @@ impl Assembly {
         let has_address = |region: &Region| {
             matches!(region.origin, Origin::Memory | Origin::OnDemand) && region.addr != 0
         };
-        let lowest = regions.iter().filter(|region| has_address(region)).map(|region| {
-            region.mapping.map_or(region.addr, |(start, _)| start.min(region.addr))
-        });
+        let lowest = regions
+            .iter()
+            .filter(|region| has_address(region))
+            .map(|region| region.mapping.map_or(region.addr, |(start, _)| start.min(region.addr)));
         let base = lowest.min().unwrap_or(0) / BASE * BASE;
         for region in regions.iter_mut().filter(|region| has_address(region)) {
             region.addr = region.addr.saturating_sub(base);
-            let less = |(start, end): (u64, u64)| {
-                (start.saturating_sub(base), end.saturating_sub(base))
-            };
+            let less =
+                |(start, end): (u64, u64)| (start.saturating_sub(base), end.saturating_sub(base));
             region.mapping = region.mapping.map(less);
         }
         base
@@ -296,7 +296,8 @@ impl Assembly {
 
     fn add_window(&mut self, ids: &Ids, file: &File<'_>, window: &raw::Window) {
         let id = next(&self.recording.windows);
-        let (alloc, dealloc) = (file.get::<raw::Call>(window.alloc), file.get::<raw::Call>(window.dealloc));
+        let (alloc, dealloc) =
+            (file.get::<raw::Call>(window.alloc), file.get::<raw::Call>(window.dealloc));
         self.recording.windows.push(Window {
             id,
             process: ids.process,
@@ -348,7 +349,9 @@ impl Domains {
         let mut named: BTreeMap<u64, ()> = BTreeMap::new();
         for (_, record) in file.records() {
             match record {
-                Record::Call(call) if Verb::of(call.verb) == Some(Verb::AllocPd) && call.errno == 0 => {
+                Record::Call(call)
+                    if Verb::of(call.verb) == Some(Verb::AllocPd) && call.errno == 0 =>
+                {
                     made.push((call.end, call.object));
                 }
                 Record::Mr(mr) => {
@@ -360,7 +363,8 @@ impl Domains {
         made.sort_unstable();
         let mut domains = Self::default();
         let mut number = 0u32;
-        let known: std::collections::HashSet<u64> = made.iter().map(|(_, object)| *object).collect();
+        let known: std::collections::HashSet<u64> =
+            made.iter().map(|(_, object)| *object).collect();
         // Those whose making is not recorded were there from the beginning.
         let before = named.into_keys().filter(|pd| !known.contains(pd)).map(|pd| (0, pd));
         for (time, object) in before.chain(made.iter().copied()) {

@@ -41,7 +41,9 @@ impl Stacks {
         for (slot, record) in file.records() {
             let Record::Stack(stack, bytes) = record else { continue };
             // One whose list was not written to its end goes by the list before.
-            let Some((epoch, modules)) = modules.range(..=stack.epoch).next_back() else { continue };
+            let Some((epoch, modules)) = modules.range(..=stack.epoch).next_back() else {
+                continue;
+            };
             let unwinder = unwinders
                 .entry(*epoch)
                 .or_insert_with(|| Unwinder::new(files, modules.iter().cloned()));

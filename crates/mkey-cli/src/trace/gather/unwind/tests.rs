@@ -80,7 +80,11 @@ fn stacks_are_followed_with_and_without_frame_pointers() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let printed = printed(folder.path(), &arguments);
-        assert_eq!(printed.names("main"), ["capture", "g", "inlined", "f", "main"], "{arguments:?}");
+        assert_eq!(
+            printed.names("main"),
+            ["capture", "g", "inlined", "f", "main"],
+            "{arguments:?}"
+        );
         let deep = ["capture", "g", "inlined", "f", "f", "f", "main"];
         assert_eq!(printed.names("deep"), deep, "{arguments:?}");
         assert_eq!(printed.names("thread"), ["capture", "g", "inlined", "f", "thread"]);
@@ -141,8 +145,7 @@ fn a_program_that_is_gone_has_what_is_known_of_its_place() {
     let (frames, _) = printed.frames("main");
     let (_, bias, _) = printed.modules.first().unwrap();
     let (_, [ip, ..], _) = printed.stacks.first().unwrap();
-    let expected =
-        Frame { module: "stack".to_owned(), offset: ip - bias, ..Frame::default() };
+    let expected = Frame { module: "stack".to_owned(), offset: ip - bias, ..Frame::default() };
     assert_eq!(frames.first(), Some(&expected));
     // By frame pointers, as far as these lead.
     assert!(frames.len() >= 4, "{frames:#?}");
@@ -194,14 +197,12 @@ fn odd_registers_and_bytes_lead_nowhere() {
         assert!(frames.len() <= MOST_FRAMES);
     }
     // Modules that are not where they say.
-    for (bias, range) in [
-        (u64::MAX, 0..u64::MAX),
-        (1 << 63, 5..1 << 40),
-        (0, u64::MAX - 1..u64::MAX),
-        (7, 9..3),
-    ] {
+    for (bias, range) in
+        [(u64::MAX, 0..u64::MAX), (1 << 63, 5..1 << 40), (0, u64::MAX - 1..u64::MAX), (7, 9..3)]
+    {
         let path = printed.modules[0].0.as_slice();
-        let mut unwinder = Unwinder::new(&Files::default(), [Module { path, bias, range }].into_iter());
+        let mut unwinder =
+            Unwinder::new(&Files::default(), [Module { path, bias, range }].into_iter());
         let (_, [ip, sp, fp, lr], bytes) = printed.stacks.first().unwrap();
         unwinder.frames(&Copied { ip: *ip, sp: *sp, fp: *fp, lr: *lr, bytes });
         unwinder.frames(&Copied { ip: 6, sp: u64::MAX, fp: 0, lr: 0, bytes });
