@@ -38,24 +38,24 @@ pub enum Why {
 }
 
 impl Why {
-    /// In words, after a number.
+    /// In words, before a number.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Failed => "failed calls: they would have failed by any strategy",
-            Self::Changed => "calls of ibv_rereg_mr: the region is played as it was last",
+            Self::Failed => "calls that failed, as they would by any strategy",
+            Self::Changed => "calls of ibv_rereg_mr",
             Self::Unknown => "calls of which the recording does not tell the region",
-            Self::Implicit => "implicit on-demand regions: they stand for no memory of their own",
-            Self::DmaBuf => "dma-buf regions: their memory is another device's",
+            Self::Implicit => "implicit on-demand regions, which stand for no memory of their own",
+            Self::DmaBuf => "dma-buf regions, whose memory is another device's",
             Self::DeviceMemory => "regions of device memory",
             Self::Null => "null regions",
             Self::NoMemory => "regions of device mappings",
             Self::Range => "regions of no bytes, or past the end of addresses",
             Self::Rights => "regions whose rights no region can have",
             Self::NoRoom => "registrations of memory that does not fit here",
-            Self::OnDemand => "on-demand registrations: the device here does not page on demand",
+            Self::OnDemand => "on-demand registrations, which the device here does not offer",
             Self::Refused => "registrations that the device here refused",
             Self::TooLong => {
-                "registrations of 4 GiB and more: too long for a window or fast registration"
+                "registrations of 4 GiB and more, too long for a window or fast registration"
             }
         }
     }
@@ -97,8 +97,8 @@ impl Left {
         self.0.get(&why).copied().unwrap_or_default()
     }
 
-    /// A sentence each: `3 dma-buf regions: ..`.
+    /// A sentence each: `null regions: 3`.
     pub fn sentences(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|(why, count)| format!("{} {}", count.times, why.words()))
+        self.0.iter().map(|(why, count)| format!("{}: {}", why.words(), count.times))
     }
 }

@@ -143,8 +143,8 @@ fn nothing_to_play_is_told_with_its_reason() {
     let id = null.register(0, 4096, 1);
     null.recording.regions[id as usize - 1].origin = Origin::Null;
     let null = null.finish();
-    assert!(told(&null, None).contains("1 null regions"));
-    assert!(told(&null, Some(1)).contains("1 null regions"));
+    assert!(told(&null, None).contains("null regions: 1"));
+    assert!(told(&null, Some(1)).contains("null regions: 1"));
     assert!(told(&null, Some(9)).contains("1 (pid 4001)"));
     assert_eq!(super::chosen(&per_io(3, 1, 1), Some(4001)).unwrap()[0].ranges.len(), 3);
 }

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Requests that are timed at most: their cost does not change further on.
-const TIMED: u64 = 1 << 20;
+const TIMED: u64 = 1 << 18;
+/// Times that they are: other programs only add to what they take, so that the least is taken.
+const PASSES: usize = 3;
 
 /// What a cache did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -113,21 +115,24 @@ pub fn cache(script: &Script) -> Result<CacheRun> {
     run.most_bytes = book.most;
     live.iter_mut().for_each(|kept| *kept = None);
     // Once more: all of it is served now.
-    let (start, mut timed) = (Instant::now(), 0);
-    for step in &script.steps {
-        let (Some(slot), Some(asked)) = (live.get_mut(step.range), asked.get(step.range)) else {
-            continue;
-        };
-        *slot = None;
-        if step.act == Act::Register {
-            *slot = Some(asked.get(&arena)?);
-            timed += 1;
-            if timed >= TIMED {
-                break;
+    run.hit_ns = least(|| {
+        let (start, mut timed) = (Instant::now(), 0);
+        for step in &script.steps {
+            let (Some(slot), Some(asked)) = (live.get_mut(step.range), asked.get(step.range))
+            else {
+                continue;
+            };
+            *slot = None;
+            if step.act == Act::Register {
+                *slot = Some(asked.get(&arena)?);
+                timed += 1;
+                if timed >= TIMED {
+                    break;
+                }
             }
         }
-    }
-    run.hit_ns = per(start, timed);
+        Ok(per(start, timed))
+    })?;
     drop(live);
     Ok(run)
 }
@@ -211,14 +216,14 @@ pub fn pool(script: &Script) -> Result<PoolRun> {
         let options = PoolOptions::default().slab(most).floor(most).pages(PageKind::Base);
         pools.push(Pool::new(&Pd::new(&device)?, &options)?);
     }
-    let (first, _) = takes(script, &pools)?;
-    let (timed, start) = takes(script, &pools)?;
+    let (taken, _) = takes(script, &pools, u64::MAX)?;
+    let take_ns = least(|| takes(script, &pools, TIMED).map(|(taken, start)| per(start, taken)))?;
     let slabs = pools.iter().flat_map(Pool::slabs).map(|slab| slab.bytes as u64).collect();
-    Ok(PoolRun { slabs, takes: first, take_ns: per(start, timed) })
+    Ok(PoolRun { slabs, takes: taken, take_ns })
 }
 
-/// Takes and gives back; how many, and since when.
-fn takes(script: &Script, pools: &[Pool]) -> Result<(u64, Instant)> {
+/// Takes and gives back, so many at most; how many, and since when.
+fn takes(script: &Script, pools: &[Pool], most: u64) -> Result<(u64, Instant)> {
     let mut live: Vec<Option<Slice>> = script.ranges.iter().map(|_| None).collect();
     let (start, mut taken) = (Instant::now(), 0);
     for step in &script.steps {
@@ -232,6 +237,9 @@ fn takes(script: &Script, pools: &[Pool]) -> Result<(u64, Instant)> {
         {
             *slot = Some(pool.alloc(usize::try_from(range.len).unwrap_or(usize::MAX))?);
             taken += 1;
+            if taken >= most {
+                break;
+            }
         }
     }
     Ok((taken, start))
@@ -250,6 +258,19 @@ fn most_bytes(script: &Script, domain: usize) -> u64 {
         most = most.max(now);
     }
     most
+}
+
+/// The least of several passes.
+fn least(mut pass: impl FnMut() -> Result<Option<f64>>) -> Result<Option<f64>> {
+    let mut least: Option<f64> = None;
+    for _ in 0..PASSES {
+        let ns = pass()?;
+        least = match (least, ns) {
+            (Some(least), Some(ns)) => Some(least.min(ns)),
+            (least, ns) => least.or(ns),
+        };
+    }
+    Ok(least)
 }
 
 fn per(start: Instant, times: u64) -> Option<f64> {

@@ -21,7 +21,6 @@ use crate::replay::strategy::Strategy;
 use host::Host;
 use mkey_trace::format::Recording;
 use predict::Known;
-use recorded::Recorded;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -180,8 +179,7 @@ impl Advice {
         if registrations == 0 {
             return advice;
         }
-        let recorded = Recorded::of(&scripts);
-        let known = Known { scripts: &scripts, recorded: &recorded, host };
+        let known = Known::new(&scripts, host);
         let spent = match known.predict(Strategy::AsRecorded) {
             Outcome::Measured(spent) if !spent.parts.is_empty() => *spent,
             _ => return advice,

@@ -1,10 +1,12 @@
 //! What each strategy would have cost for the run of a recording.
 
-use super::dry;
-use super::host::Host;
-use super::recorded::Recorded;
+use super::dry::{self, CacheRun, PoolRun};
+use super::host::{Host, Straight};
+use super::recorded::{Cost, Recorded, first, later};
 use super::{Part, Predicted, Source};
+use crate::bench::measure::median;
 use crate::bench::report::{Missing, Outcome};
+use crate::bench::units::size;
 use crate::replay::layout::Layout;
 use crate::replay::script::{PAGE, Registered, Script};
 use crate::replay::strategy::Strategy;
@@ -13,13 +15,15 @@ use mkey_os::mapping::PageKind;
 /// What is known of a run and of this machine.
 #[derive(Debug)]
 pub struct Known<'a> {
-    /// The processes.
-    pub scripts: &'a [Script],
-    /// What registrations cost in them.
-    pub recorded: &'a Recorded,
-    /// What this machine costs.
-    pub host: &'a Host,
+    scripts: &'a [Script],
+    recorded: Recorded,
+    host: &'a Host,
+    caches: Result<Vec<CacheRun>>,
+    pools: Result<Vec<PoolRun>>,
 }
+
+/// How often, in words: of one, of several.
+type Words = (&'static str, &'static str);
 
 /// A sum of costs of one source in the making.
 #[derive(Default)]
@@ -34,8 +38,9 @@ impl Sum {
         self.ns += ns;
     }
 
-    fn part(self, what: &str, source: Source) -> Option<Part> {
+    fn part(self, (one, several): Words, source: Source) -> Option<Part> {
         let Self { times, ns } = self;
+        let what = if times == 1 { one } else { several };
         (times > 0).then(|| Part { what: what.to_owned(), times, ns, source })
     }
 }
@@ -55,7 +60,7 @@ impl Sums {
         }
     }
 
-    fn parts(self, what: &str) -> impl Iterator<Item = Part> {
+    fn parts(self, what: Words) -> impl Iterator<Item = Part> {
         let recorded = self.recorded.part(what, Source::Recorded);
         let model = self.model.part(what, Source::Model);
         recorded.into_iter().chain(model)
@@ -64,6 +69,9 @@ impl Sums {
 
 type Result<T> = std::result::Result<T, Missing>;
 
+/// What is kept is given up then.
+const AT_THE_END: Words = ("deregistration at the end", "deregistrations at the end");
+
 /// The verbs of a registration.
 #[derive(Clone, Copy, PartialEq)]
 enum Verb {
@@ -71,7 +79,23 @@ enum Verb {
     Deregister,
 }
 
-impl Known<'_> {
+/// The cost of a verb.
+fn of(cost: Cost, verb: Verb) -> Option<f64> {
+    match verb {
+        Verb::Register => cost.register,
+        Verb::Deregister => cost.deregister,
+    }
+}
+
+impl<'a> Known<'a> {
+    /// Puts the requests of the processes to the library's cache and pool.
+    pub fn new(scripts: &'a [Script], host: &'a Host) -> Self {
+        let caches = scripts.iter().map(|script| dry::cache(script).map_err(|e| e.missing()));
+        let pools = scripts.iter().map(|script| dry::pool(script).map_err(|e| e.missing()));
+        let (caches, pools) = (caches.collect(), pools.collect());
+        Self { scripts, recorded: Recorded::of(scripts), host, caches, pools }
+    }
+
     /// What a strategy would have cost.
     pub fn predict(&self, strategy: Strategy) -> Outcome<Predicted> {
         let predicted = match strategy {
@@ -102,8 +126,8 @@ impl Known<'_> {
             range.deregister_ns.iter().for_each(|ns| deregister.add(*ns as f64));
         }
         let parts = [
-            register.part("registrations", Source::Recorded),
-            deregister.part("deregistrations", Source::Recorded),
+            register.part(("registration", "registrations"), Source::Recorded),
+            deregister.part(("deregistration", "deregistrations"), Source::Recorded),
         ];
         let most = self.scripts.iter().map(Script::most_bytes).fold(0, u64::saturating_add);
         Predicted::of(parts.into_iter().flatten().collect(), self.ranges().count() as u64, most)
@@ -122,41 +146,62 @@ impl Known<'_> {
     }
 
     /// What a verb costs for so many bytes on such pages: as recorded for others of that size, else by
-    /// this machine's line, moved to meet what was recorded next in size.
+    /// this machine's line.
     fn cost(&self, pages: PageKind, bytes: u64, verb: Verb) -> Result<(f64, Source)> {
-        let of = |cost: super::recorded::Cost| match verb {
-            Verb::Register => cost.register,
-            Verb::Deregister => cost.deregister,
-        };
-        if let Some(ns) = self.recorded.about(pages, bytes).and_then(of) {
+        if let Some(ns) = self.recorded.about(pages, bytes).and_then(|cost| of(cost, verb)) {
             return Ok((ns, Source::Recorded));
         }
-        let line = |bytes: u64| {
-            let (costs, page) = match pages {
-                PageKind::Base => (self.host.base.as_ref()?, PAGE),
-                _ => (self.host.huge.as_ref()?, PageKind::Huge2M.size() as u64),
-            };
-            let pages = bytes.div_ceil(page).max(1) as f64;
-            Some(match verb {
-                Verb::Register => costs.register.at(pages),
-                Verb::Deregister => costs.deregister.at(pages),
-            })
+        let ns = self.model(pages, bytes, verb).ok_or_else(|| {
+            let bytes = size(bytes);
+            Missing::plain(format!(
+                "what {bytes} on {pages} pages cost was neither recorded nor measured here"
+            ))
+        })?;
+        Ok((ns, Source::Model))
+    }
+
+    /// By this machine's line, moved by what the calls of the recording took beyond it: a NIC's command
+    /// shows there, and not in the line of a software RNIC.
+    fn model(&self, pages: PageKind, bytes: u64, verb: Verb) -> Option<f64> {
+        let (costs, page) = match pages {
+            PageKind::Base => (self.host.base.as_ref()?, PAGE),
+            _ => (self.host.huge.as_ref()?, PageKind::Huge2M.size() as u64),
         };
-        let here = line(bytes);
-        let nearest = self.recorded.nearest(pages, bytes);
-        let nearest = nearest.and_then(|cost| Some((of(cost)?, cost.bytes as u64)));
-        match (here, nearest) {
-            (Some(here), Some((ns, known))) => {
-                // A NIC's command shows in what was recorded, and not in a software RNIC's line.
-                let moved = (ns - line(known).unwrap_or(ns)).max(0.0);
-                Ok((here + moved, Source::Model))
+        let line: Straight = match verb {
+            Verb::Register => costs.register,
+            Verb::Deregister => costs.deregister,
+        };
+        let line = |bytes: u64| line.at(bytes.div_ceil(page).max(1) as f64);
+        let ranges = self.scripts.iter().flat_map(later).filter(|range| range.pages == pages);
+        let beyond = ranges.filter_map(|range| {
+            let ns = match verb {
+                Verb::Register => range.register_ns?,
+                Verb::Deregister => range.deregister_ns?,
+            };
+            Some(ns as f64 - line(range.bytes()))
+        });
+        let beyond = median(&mut beyond.collect::<Vec<_>>()).unwrap_or(0.0);
+        Some(line(bytes) + beyond.max(0.0))
+    }
+
+    /// What the first registrations of the processes took beyond others of their size: by whatever
+    /// strategy something is registered first.
+    fn set_up(&self) -> Option<Part> {
+        let mut sum = Sum::default();
+        for range in self.scripts.iter().filter_map(first) {
+            let Some(ns) = range.register_ns.map(|ns| ns as f64) else { continue };
+            let recorded = self.recorded.about(range.pages, range.bytes());
+            let others = recorded.and_then(|cost| cost.register);
+            let others = others.or_else(|| self.model(range.pages, range.bytes(), Verb::Register));
+            if let Some(beyond) = others.map(|others| ns - others).filter(|ns| *ns > 0.0) {
+                sum.add(beyond);
             }
-            (Some(here), None) => Ok((here, Source::Model)),
-            (None, _) => Err(Missing::plain(format!(
-                "what {} bytes on {pages} pages cost was neither recorded nor measured here",
-                bytes
-            ))),
         }
+        let words = (
+            "first registration, beyond others of its size",
+            "first registrations, beyond others of their size",
+        );
+        sum.part(words, Source::Recorded)
     }
 
     fn once(&self) -> Result<Predicted> {
@@ -174,8 +219,8 @@ impl Known<'_> {
                 }
             }
         }
-        let parts = register.parts("first registrations");
-        let parts = parts.chain(deregister.parts("deregistrations at the end"));
+        let parts = register.parts(("first registration", "first registrations"));
+        let parts = parts.chain(deregister.parts(AT_THE_END));
         Ok(Predicted::of(parts.collect(), made, bytes))
     }
 
@@ -183,8 +228,7 @@ impl Known<'_> {
         let (mut register, mut deregister) = (Sums::default(), Sums::default());
         let mut hits = Sum::default();
         let (mut made, mut bytes) = (0, 0u64);
-        for script in self.scripts {
-            let run = dry::cache(script).map_err(|error| error.missing())?;
+        for (script, run) in self.scripts.iter().zip(self.caches.as_ref().map_err(Clone::clone)?) {
             for (range, missed) in script.ranges.iter().zip(&run.missed) {
                 if *missed {
                     register.add(self.own(range, Verb::Register)?);
@@ -196,9 +240,9 @@ impl Known<'_> {
             hits.ns += run.hits as f64 * run.hit_ns.unwrap_or(0.0);
             bytes = bytes.saturating_add(run.most_bytes);
         }
-        let parts = register.parts("misses, which register");
-        let parts = parts.chain(hits.part("hits", Source::Measured));
-        let parts = parts.chain(deregister.parts("deregistrations at the end"));
+        let parts = register.parts(("miss, which registers", "misses, which register"));
+        let parts = parts.chain(hits.part(("hit", "hits"), Source::Measured));
+        let parts = parts.chain(deregister.parts(AT_THE_END));
         Ok(Predicted::of(parts.collect(), made, bytes))
     }
 
@@ -206,8 +250,7 @@ impl Known<'_> {
         let (mut register, mut deregister) = (Sums::default(), Sums::default());
         let (mut takes, mut copies) = (Sum::default(), Sum::default());
         let (mut made, mut bytes) = (0, 0u64);
-        for script in self.scripts {
-            let run = dry::pool(script).map_err(|error| error.missing())?;
+        for (script, run) in self.scripts.iter().zip(self.pools.as_ref().map_err(Clone::clone)?) {
             for slab in &run.slabs {
                 register.add(self.cost(PageKind::Base, *slab, Verb::Register)?);
                 deregister.add(self.cost(PageKind::Base, *slab, Verb::Deregister)?);
@@ -222,10 +265,15 @@ impl Known<'_> {
                 }
             }
         }
-        let parts = register.parts("slabs of the pool, on 4 KiB pages");
-        let parts = parts.chain(takes.part("buffers taken and given back", Source::Measured));
-        let parts = parts.chain(copies.part("copies", Source::Measured));
-        let parts = parts.chain(deregister.parts("slabs given back at the end"));
+        let parts = register
+            .parts(("slab of the pool, on 4 KiB pages", "slabs of the pool, on 4 KiB pages"));
+        let parts = self.set_up().into_iter().chain(parts).chain(takes.part(
+            ("buffer taken and given back", "buffers taken and given back"),
+            Source::Measured,
+        ));
+        let parts = parts.chain(copies.part(("copy", "copies"), Source::Measured));
+        let parts = parts
+            .chain(deregister.parts(("slab given back at the end", "slabs given back at the end")));
         Ok(Predicted::of(parts.collect(), made, bytes))
     }
 
@@ -254,23 +302,26 @@ impl Known<'_> {
                 let on_base = base.at(bytes.div_ceil(PAGE) as f64);
                 let on_huge = huge.at(bytes.div_ceil(PageKind::Huge2M.size() as u64) as f64);
                 // The pages are what changes: what else the device did in that run stays.
-                changed.add((ns - (on_base - on_huge).max(0.0)).max(on_huge.min(ns)));
+                changed.add((ns - (on_base - on_huge)).max(on_huge.min(ns)));
             }
         }
         let layout = |script: &Script| Layout::of(&script.ranges, Some(PageKind::Huge2M)).bytes();
         let bytes = self.scripts.iter().map(layout).fold(0, u64::saturating_add);
         let parts = [
-            changed.part("calls, less what their pages took", Source::Model),
-            same.part("calls on huge pages as it was", Source::Recorded),
+            changed.part(("call, on other pages", "calls, on other pages"), Source::Model),
+            same.part(
+                ("call on huge pages as it was", "calls on huge pages as they were"),
+                Source::Recorded,
+            ),
         ];
         let made = self.ranges().count() as u64;
         Ok(Predicted::of(parts.into_iter().flatten().collect(), made, bytes))
     }
 
     fn granted(&self, strategy: Strategy, pair_ns: Option<f64>) -> Result<Predicted> {
-        let what = match strategy {
-            Strategy::Mw => "windows of type 2",
-            _ => "fast registrations",
+        let words @ (_, what) = match strategy {
+            Strategy::Mw => ("window of type 2", "windows of type 2"),
+            _ => ("fast registration", "fast registrations"),
         };
         let pair_ns = pair_ns.ok_or_else(|| {
             let why = self.host.missing.iter().find(|why| why.starts_with(what));
@@ -297,9 +348,11 @@ impl Known<'_> {
                 }
             }
         }
-        let parts = register.parts("blocks of memory registered for good");
-        let parts = parts.chain(pairs.part(what, Source::Measured));
-        let parts = parts.chain(deregister.parts("deregistrations at the end"));
+        let parts = register
+            .parts(("block of memory registered for good", "blocks of memory registered for good"));
+        let parts =
+            self.set_up().into_iter().chain(parts).chain(pairs.part(words, Source::Measured));
+        let parts = parts.chain(deregister.parts(AT_THE_END));
         Ok(Predicted::of(parts.collect(), made, bytes))
     }
 }

@@ -1,4 +1,7 @@
 //! What registrations cost in the recorded program, by kind of page and size.
+//!
+//! The first registration of a process is apart: what is made once, in the library and in the kernel,
+//! is made with it.
 
 use crate::bench::measure::median;
 use crate::replay::script::{Registered, Script};
@@ -21,24 +24,28 @@ pub struct Cost {
     pub register: Option<f64>,
     /// Deregistering; `None`: not recorded.
     pub deregister: Option<f64>,
-    /// Bytes of the registrations that it is of, on average.
-    pub bytes: f64,
 }
 
 impl Recorded {
     /// Of all that was registered.
-    pub fn of<'a>(scripts: impl IntoIterator<Item = &'a Script>) -> Self {
-        let mut times: BTreeMap<Class, (Vec<f64>, Vec<f64>, f64, u64)> = BTreeMap::new();
-        for range in scripts.into_iter().flat_map(|script| &script.ranges) {
-            let (register, deregister, bytes, count) = times.entry(class_of(range)).or_default();
+    pub fn of(scripts: &[Script]) -> Self {
+        let later = Self::of_ranges(scripts.iter().flat_map(later));
+        if later.classes.is_empty() {
+            return Self::of_ranges(scripts.iter().flat_map(|script| &script.ranges));
+        }
+        later
+    }
+
+    fn of_ranges<'a>(ranges: impl Iterator<Item = &'a Registered>) -> Self {
+        let mut times: BTreeMap<Class, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for range in ranges {
+            let (register, deregister) = times.entry(class_of(range)).or_default();
             register.extend(range.register_ns.map(|ns| ns as f64));
             deregister.extend(range.deregister_ns.map(|ns| ns as f64));
-            *bytes += range.bytes() as f64;
-            *count += 1;
         }
-        let classes = times.into_iter().map(|(class, (mut register, mut deregister, bytes, n))| {
+        let classes = times.into_iter().map(|(class, (mut register, mut deregister))| {
             let (register, deregister) = (median(&mut register), median(&mut deregister));
-            (class, Cost { register, deregister, bytes: bytes / n.max(1) as f64 })
+            (class, Cost { register, deregister })
         });
         Self { classes: classes.collect() }
     }
@@ -47,13 +54,18 @@ impl Recorded {
     pub fn about(&self, pages: PageKind, bytes: u64) -> Option<Cost> {
         self.classes.get(&class(pages, bytes)).copied()
     }
+}
 
-    /// Of the registrations nearest in size on these pages.
-    pub fn nearest(&self, pages: PageKind, bytes: u64) -> Option<Cost> {
-        let wanted = class(pages, bytes).1;
-        let of_kind = self.classes.iter().filter(|((kind, _), _)| *kind == pages);
-        of_kind.min_by_key(|((_, class), _)| class.abs_diff(wanted)).map(|(_, cost)| *cost)
-    }
+/// The first registration of a process.
+pub fn first(script: &Script) -> Option<&Registered> {
+    script.ranges.get(script.steps.first()?.range)
+}
+
+/// All others.
+pub fn later(script: &Script) -> impl Iterator<Item = &Registered> {
+    let first = script.steps.first().map(|step| step.range);
+    let ranges = script.ranges.iter().enumerate();
+    ranges.filter(move |(number, _)| Some(*number) != first).map(|(_, range)| range)
 }
 
 fn class_of(range: &Registered) -> Class {

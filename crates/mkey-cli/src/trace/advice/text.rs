@@ -62,6 +62,9 @@ pub fn text(advice: &Advice) -> String {
         let none = format!("Nothing is advised: no strategy saves {share} of the run, or {least}.");
         say(&mut out, &none, "");
     }
+    if advised.peek().is_some() {
+        say(&mut out, "Each is instead of the others, but for huge pages, which go with any:", "");
+    }
     for (number, proposal) in advised.enumerate() {
         let saving = proposal.weighed().map_or(0.0, |weighed| weighed.saving_ns);
         let saves = time(saving);
