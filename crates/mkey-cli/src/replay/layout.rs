@@ -1,16 +1,30 @@
-//! Where the ranges of a script lie: blocks of memory that keep their relative places.
+//! Where the ranges of a script lie: blocks of memory that keep their relative places, one after the
+//! other in one area for each kind of page.
 
 use super::script::{PAGE, Registered};
 use mkey_os::mapping::PageKind;
 use std::ops::Range;
 
-/// A piece of memory to map.
+/// Ranges that share a page or touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Where it was, relative; whole pages of its kind.
     pub at: Range<u64>,
     /// The pages that most of what is in it lay on.
     pub pages: PageKind,
+    /// Its area.
+    pub area: usize,
+    /// Its offset there.
+    pub start: u64,
+}
+
+/// Memory to map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Its pages.
+    pub pages: PageKind,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 impl Block {
@@ -23,9 +37,10 @@ impl Block {
 /// Blocks, in the order of their addresses, and where each range lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The blocks. Ranges that share a page or touch are in one; distances between blocks are not
-    /// kept.
+    /// The blocks. Distances between them are not kept.
     pub blocks: Vec<Block>,
+    /// One a kind of page.
+    pub areas: Vec<Area>,
     /// For each range its block and its offset in it.
     pub places: Vec<(usize, u64)>,
 }
@@ -40,7 +55,7 @@ impl Layout {
             .map(|(index, range)| (rounded(&range.around(), pages(range)), index))
             .collect();
         order.sort_by_key(|(at, index)| (at.start, at.end, *index));
-        let mut layout = Self { blocks: Vec::new(), places: vec![(0, 0); ranges.len()] };
+        let mut layout = Self { places: vec![(0, 0); ranges.len()], ..Self::default() };
         let mut open: Option<(Range<u64>, Weights)> = None;
         for (at, index) in order {
             let Some(range) = ranges.get(index) else { continue };
@@ -76,8 +91,17 @@ impl Layout {
     fn close(&mut self, open: Option<(Range<u64>, Weights)>) {
         if let Some((at, weights)) = open {
             let pages = weights.most();
-            // Two blocks may then have been on one large page: they are mapped apart.
-            self.blocks.push(Block { at: rounded(&at, pages), pages });
+            // Two blocks may then have been on one large page: they are apart here.
+            let at = rounded(&at, pages);
+            let known = self.areas.iter().position(|area| area.pages == pages);
+            let area = known.unwrap_or_else(|| {
+                self.areas.push(Area { pages, bytes: 0 });
+                self.areas.len() - 1
+            });
+            let Some(of_kind) = self.areas.get_mut(area) else { return };
+            let start = of_kind.bytes;
+            of_kind.bytes = start.saturating_add(at.end.saturating_sub(at.start));
+            self.blocks.push(Block { at, pages, area, start });
         }
     }
 }

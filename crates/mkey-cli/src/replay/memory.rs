@@ -1,6 +1,6 @@
 //! The memory that a script is played on.
 
-use super::layout::{Block, Layout};
+use super::layout::{Area, Block, Layout};
 use crate::bench::arena::Arena;
 use crate::bench::error::{Result, RowError};
 use crate::bench::populate;
@@ -8,31 +8,22 @@ use crate::bench::progress::Progress;
 use crate::bench::stop::Stop;
 use crate::bench::units::size;
 use mkey_os::mapping::PageKind;
-use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-/// Blocks of a layout, mapped and brought in.
+/// The areas of a layout, mapped and brought in.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// For each block its memory; `None`: there was no room.
-    pub blocks: Vec<Option<Arc<Arena>>>,
+    /// For each area its memory; `None`: there was no room.
+    pub areas: Vec<Option<Arc<Arena>>>,
     /// What is otherwise than it was asked for, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// Blocks that lie on other pages than they should, and why.
-#[derive(Default)]
-struct Lower {
-    blocks: u64,
-    bytes: u64,
-    why: String,
-}
-
 impl Memory {
-    /// Maps the blocks in their order as far as `room` goes, which shrinks by them, and brings them
-    /// in. A kind of pages that can not be had is told, and the next smaller one taken.
+    /// Maps the areas in their order as far as `room` goes, which shrinks by them, and brings them in.
+    /// A kind of pages that can not be had is told, and the next smaller one taken.
     ///
     /// # Errors
     /// `Stopped`.
@@ -43,55 +34,54 @@ impl Memory {
         progress: &Progress,
     ) -> Result<Self> {
         let mut memory = Self::default();
-        let mut lower: BTreeMap<(PageKind, PageKind), Lower> = BTreeMap::new();
-        let (mut without, mut missing) = (0u64, 0u64);
-        for block in &layout.blocks {
+        for (number, area) in layout.areas.iter().enumerate() {
             stop.check()?;
-            let mapped = match block.bytes() <= *room {
-                true => map(block, stop, progress)?,
-                false => None,
+            let blocks = layout.blocks.iter().filter(|block| block.area == number);
+            let ends = blocks.map(|block| block.start.saturating_add(block.bytes()));
+            let fits = ends.filter(|end| *end <= *room).max();
+            let mapped = match fits {
+                Some(bytes) => map(Area { bytes, ..*area }, stop, progress)?,
+                None => None,
             };
-            let Some((arena, refused)) = mapped else {
-                (without, missing) = (without + 1, missing.saturating_add(block.bytes()));
-                memory.blocks.push(None);
-                continue;
+            let (got, arena) = match mapped {
+                Some((arena, refused)) => {
+                    if let Some(why) = refused {
+                        let (got, bytes) = (arena.mapping().page_kind(), size(arena.bytes()));
+                        let asked = area.pages;
+                        let note = format!("{bytes} are on {got} pages, not on {asked}: {why}");
+                        memory.notes.push(note);
+                    }
+                    *room = room.saturating_sub(arena.bytes());
+                    (fits.unwrap_or(0), Some(Arc::new(arena)))
+                }
+                None => (0, None),
             };
-            let got = arena.mapping().page_kind();
-            if let Some(why) = refused {
-                let lower = lower.entry((block.pages, got)).or_default();
-                lower.blocks += 1;
-                lower.bytes = lower.bytes.saturating_add(block.bytes());
-                lower.why = why;
+            if got < area.bytes {
+                let missing = size(area.bytes.saturating_sub(got));
+                memory
+                    .notes
+                    .push(format!("{missing} of memory on {} pages do not fit here", area.pages));
             }
-            *room = room.saturating_sub(arena.bytes());
-            memory.blocks.push(Some(Arc::new(arena)));
-        }
-        for ((asked, got), Lower { blocks, bytes, why }) in lower {
-            let bytes = size(bytes);
-            memory.notes.push(format!(
-                "{blocks} blocks of memory ({bytes}) are on {got} pages, not on {asked}: {why}"
-            ));
-        }
-        if without > 0 {
-            let bytes = size(missing);
-            memory.notes.push(format!("{without} blocks of memory ({bytes}) do not fit here"));
+            memory.areas.push(arena);
         }
         Ok(memory)
     }
 
-    /// The memory of a block.
-    pub fn block(&self, block: usize) -> Option<&Arc<Arena>> {
-        self.blocks.get(block)?.as_ref()
+    /// The memory of a block, and its offset there.
+    pub fn block(&self, block: &Block) -> Option<(&Arc<Arena>, u64)> {
+        let arena = self.areas.get(block.area)?.as_ref()?;
+        let end = block.start.checked_add(block.bytes())?;
+        (end <= arena.bytes()).then_some((arena, block.start))
     }
 }
 
-/// A block on its kind of pages or the next smaller one that can be had; why not on its own.
+/// An area on its kind of pages or the next smaller one that can be had; why not on its own.
 /// `None`: on none.
-fn map(block: &Block, stop: &Stop, progress: &Progress) -> Result<Option<(Arena, Option<String>)>> {
+fn map(area: Area, stop: &Stop, progress: &Progress) -> Result<Option<(Arena, Option<String>)>> {
     let threads = available_parallelism().map_or(1, NonZero::get);
     let mut refused = None;
-    for kind in PageKind::LADDER.into_iter().filter(|kind| *kind <= block.pages) {
-        let mapped = populate::map(block.bytes(), kind)
+    for kind in PageKind::LADDER.into_iter().filter(|kind| *kind <= area.pages) {
+        let mapped = populate::map(area.bytes, kind)
             .and_then(|arena| populate::prefault(&arena, threads, stop, progress).map(|()| arena));
         match mapped {
             Ok(arena) => return Ok(Some((arena, refused))),

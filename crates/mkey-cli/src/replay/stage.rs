@@ -22,6 +22,8 @@ pub struct Stage {
     pub script: Script,
     /// One a domain of the script.
     pub domains: Vec<Pd>,
+    /// Bytes that a strategy may have besides.
+    pub room: u64,
     /// The number of each range among the distinct ones, and how many there are.
     pub distinct: (Vec<usize>, usize),
     /// On the pages that it was on.
@@ -50,10 +52,12 @@ impl Place {
         Ok(Self { layout, memory })
     }
 
-    fn of(&self, range: usize) -> Option<(usize, u64)> {
+    /// A range's area, its memory and its offset there.
+    fn of(&self, range: usize) -> Option<(usize, &Arc<Arena>, u64)> {
         let (block, offset) = *self.layout.places.get(range)?;
-        self.memory.block(block)?;
-        Some((block, offset))
+        let block = self.layout.blocks.get(block)?;
+        let (arena, start) = self.memory.block(block)?;
+        Some((block.area, arena, start.saturating_add(offset)))
     }
 }
 
@@ -70,6 +74,7 @@ impl Stage {
         stop: &Stop,
         progress: &Progress,
     ) -> Result<Self> {
+        let besides = *room;
         let recorded = Place::new(&script, None, room, stop, progress)?;
         let huge = match strategies.contains(&Strategy::Huge) {
             true => Some(Place::new(&script, Some(PageKind::Huge2M), room, stop, progress)?),
@@ -78,7 +83,15 @@ impl Stage {
         let domains = (0..script.domains).map(|_| Pd::new(device));
         let domains = domains.collect::<mkey::Result<Vec<_>>>()?;
         let distinct = script.distinct();
-        Ok(Self { device: device.clone(), script, domains, distinct, recorded, huge })
+        Ok(Self {
+            device: device.clone(),
+            script,
+            domains,
+            room: besides,
+            distinct,
+            recorded,
+            huge,
+        })
     }
 
     /// The steps that can be played by a strategy, and what is left out.
@@ -124,18 +137,18 @@ impl Stage {
             Strategy::Huge => self.huge.as_ref()?,
             _ => &self.recorded,
         };
-        let (block, offset) = place.of(range)?;
-        Some((place.memory.block(block)?, offset))
+        let (_, arena, offset) = place.of(range)?;
+        Some((arena, offset))
     }
 
-    /// The number of the block that a range lies in, on the pages that it was on.
-    pub fn block(&self, range: usize) -> Option<usize> {
-        self.recorded.of(range).map(|(block, _)| block)
+    /// The number of the area that a range lies in, on the pages that it was on.
+    pub fn area(&self, range: usize) -> Option<usize> {
+        self.recorded.of(range).map(|(area, ..)| area)
     }
 
-    /// The blocks, on the pages that they were on; `None`: there was no room.
-    pub fn blocks(&self) -> &[Option<Arc<Arena>>] {
-        &self.recorded.memory.blocks
+    /// The areas, on the pages that they were on; `None`: there was no room.
+    pub fn areas(&self) -> &[Option<Arc<Arena>>] {
+        &self.recorded.memory.areas
     }
 
     /// A range of the script.

@@ -22,7 +22,7 @@ struct Domain {
     near: Qp,
     _far: Qp,
     cq: Cq,
-    /// By block; `None`: nothing of this domain is there.
+    /// By area; `None`: nothing of this domain is there.
     parents: Vec<Option<Mr>>,
 }
 
@@ -79,13 +79,13 @@ impl<'a> Granted<'a> {
         Ok(granted)
     }
 
-    /// Registers the blocks that the ranges of a domain lie in.
+    /// Registers the areas that the ranges of a domain lie in.
     fn parents(&mut self, domain: usize, windows: bool) -> Result<Vec<Option<Mr>>> {
         let pd = self.stage.domains.get(domain).ok_or_else(no_range)?;
         let ranges = self.stage.script.ranges.iter().enumerate();
-        let mut wanted = vec![false; self.stage.blocks().len()];
+        let mut wanted = vec![false; self.stage.areas().len()];
         for (number, _) in ranges.filter(|(_, range)| range.domain == domain) {
-            if let Some(slot) = self.stage.block(number).and_then(|block| wanted.get_mut(block)) {
+            if let Some(slot) = self.stage.area(number).and_then(|area| wanted.get_mut(area)) {
                 *slot = true;
             }
         }
@@ -93,7 +93,7 @@ impl<'a> Granted<'a> {
         let of_parent = access(local)?;
         let of_parent = if windows { of_parent.windows() } else { of_parent };
         let mut parents = Vec::with_capacity(wanted.len());
-        for (arena, wanted) in self.stage.blocks().iter().zip(wanted) {
+        for (arena, wanted) in self.stage.areas().iter().zip(wanted) {
             let Some(arena) = arena.as_ref().filter(|_| wanted) else {
                 parents.push(None);
                 continue;
@@ -137,9 +137,9 @@ impl Player for Granted<'_> {
     fn register(&mut self, range: usize) -> Result<()> {
         let of = self.stage.range(range).ok_or_else(no_range)?;
         let domain = self.domains.get(of.domain).ok_or_else(no_range)?;
-        let block = self.stage.block(range).ok_or_else(no_range)?;
+        let area = self.stage.area(range).ok_or_else(no_range)?;
         let (_, offset) = self.stage.place(super::Strategy::Mw, range).ok_or_else(no_range)?;
-        let parent = domain.parents.get(block).and_then(Option::as_ref).ok_or_else(no_range)?;
+        let parent = domain.parents.get(area).and_then(Option::as_ref).ok_or_else(no_range)?;
         let (start, len) = (offset as usize, of.len as usize);
         let slice = parent.slice(start..start.saturating_add(len))?;
         let open = match &domain.fast {

@@ -2,6 +2,8 @@
 
 use super::{Player, access, no_range, rights_of};
 use crate::bench::error::{Result, RowError};
+use crate::bench::report::Missing;
+use crate::bench::units::size;
 use crate::replay::script::{Act, Registered};
 use crate::replay::stage::Stage;
 use mkey::{Pool, PoolOptions, Slice};
@@ -12,7 +14,7 @@ const LEAST: u64 = 1 << 20;
 /// One pool a domain.
 pub struct Pooled<'a> {
     stage: &'a Stage,
-    /// The program's own memory, block by block; empty: nothing is copied.
+    /// The program's own memory, area by area; empty: nothing is copied.
     application: Vec<Vec<u8>>,
     live: Vec<Option<Slice>>,
     pools: Vec<Pool>,
@@ -25,10 +27,10 @@ impl<'a> Pooled<'a> {
     pub fn new(stage: &'a Stage, copied: bool) -> Self {
         let application = match copied {
             true => stage
-                .blocks()
+                .areas()
                 .iter()
-                .map(|block| {
-                    let bytes = block.as_ref().map_or(0, |arena| arena.bytes());
+                .map(|area| {
+                    let bytes = area.as_ref().map_or(0, |arena| arena.bytes());
                     vec![1; usize::try_from(bytes).unwrap_or(0)]
                 })
                 .collect(),
@@ -50,10 +52,10 @@ impl<'a> Pooled<'a> {
     /// The program's bytes of a range.
     fn bytes(&mut self, range: usize) -> Option<&mut [u8]> {
         let of = self.stage.range(range)?;
-        let block = self.stage.block(range)?;
+        let area = self.stage.area(range)?;
         let (_, offset) = self.stage.place(super::Strategy::Bounce, range)?;
         let (start, len) = (usize::try_from(offset).ok()?, usize::try_from(of.len).ok()?);
-        self.application.get_mut(block)?.get_mut(start..start.checked_add(len)?)
+        self.application.get_mut(area)?.get_mut(start..start.checked_add(len)?)
     }
 }
 
@@ -61,6 +63,13 @@ impl Player for Pooled<'_> {
     /// Registers pools for the most that was registered in each domain at a time.
     fn begin(&mut self) -> Result<()> {
         let stage = self.stage;
+        let needed = (0..stage.domains.len()).map(|domain| most_bytes(stage, domain));
+        let needed = needed.fold(0, u64::saturating_add);
+        if needed > stage.room {
+            let (needed, room) = (size(needed), size(stage.room));
+            let what = format!("the pool would register {needed}, and there is room for {room}");
+            return Err(RowError::Missing(Missing::plain(what)));
+        }
         let pool = |(domain, pd)| {
             let bytes = most_bytes(stage, domain).max(LEAST);
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);

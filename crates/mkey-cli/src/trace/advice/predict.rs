@@ -18,6 +18,8 @@ pub struct Known<'a> {
     scripts: &'a [Script],
     recorded: Recorded,
     host: &'a Host,
+    /// What calls took beyond this machine's line, in the median; not less than nothing.
+    beyond: Vec<((PageKind, Verb), f64)>,
     caches: Result<Vec<CacheRun>>,
     pools: Result<Vec<PoolRun>>,
 }
@@ -73,10 +75,42 @@ type Result<T> = std::result::Result<T, Missing>;
 const AT_THE_END: Words = ("deregistration at the end", "deregistrations at the end");
 
 /// The verbs of a registration.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Verb {
     Register,
     Deregister,
+}
+
+impl Verb {
+    /// What it took in the recording.
+    fn took(self, range: &Registered) -> Option<f64> {
+        let ns = match self {
+            Self::Register => range.register_ns,
+            Self::Deregister => range.deregister_ns,
+        };
+        ns.map(|ns| ns as f64)
+    }
+}
+
+/// What a verb takes for so many bytes by this machine's line.
+fn line(host: &Host, pages: PageKind, verb: Verb, bytes: u64) -> Option<f64> {
+    let (costs, page) = match pages {
+        PageKind::Base => (host.base.as_ref()?, PAGE),
+        _ => (host.huge.as_ref()?, PageKind::Huge2M.size() as u64),
+    };
+    let line: Straight = match verb {
+        Verb::Register => costs.register,
+        Verb::Deregister => costs.deregister,
+    };
+    Some(line.at(bytes.div_ceil(page).max(1) as f64))
+}
+
+/// What calls took beyond that; `None`: there was none to compare.
+fn beyond(scripts: &[Script], host: &Host, (pages, verb): (PageKind, Verb)) -> Option<f64> {
+    let ranges = scripts.iter().flat_map(later).filter(|range| range.pages == pages);
+    let beyond = ranges
+        .filter_map(|range| Some(verb.took(range)? - line(host, pages, verb, range.bytes())?));
+    Some(median(&mut beyond.collect::<Vec<_>>())?.max(0.0))
 }
 
 /// The cost of a verb.
@@ -93,7 +127,10 @@ impl<'a> Known<'a> {
         let caches = scripts.iter().map(|script| dry::cache(script).map_err(|e| e.missing()));
         let pools = scripts.iter().map(|script| dry::pool(script).map_err(|e| e.missing()));
         let (caches, pools) = (caches.collect(), pools.collect());
-        Self { scripts, recorded: Recorded::of(scripts), host, caches, pools }
+        let kinds = PageKind::LADDER.into_iter();
+        let kinds = kinds.flat_map(|pages| [Verb::Register, Verb::Deregister].map(|v| (pages, v)));
+        let beyond = kinds.filter_map(|of| Some((of, beyond(scripts, host, of)?))).collect();
+        Self { scripts, recorded: Recorded::of(scripts), host, beyond, caches, pools }
     }
 
     /// What a strategy would have cost.
@@ -135,12 +172,8 @@ impl<'a> Known<'a> {
 
     /// What a verb costs for a range that was in the recording.
     fn own(&self, range: &Registered, verb: Verb) -> Result<(f64, Source)> {
-        let recorded = match verb {
-            Verb::Register => range.register_ns,
-            Verb::Deregister => range.deregister_ns,
-        };
-        match recorded {
-            Some(ns) => Ok((ns as f64, Source::Recorded)),
+        match verb.took(range) {
+            Some(ns) => Ok((ns, Source::Recorded)),
             None => self.cost(range.pages, range.bytes(), verb),
         }
     }
@@ -163,25 +196,8 @@ impl<'a> Known<'a> {
     /// By this machine's line, moved by what the calls of the recording took beyond it: a NIC's command
     /// shows there, and not in the line of a software RNIC.
     fn model(&self, pages: PageKind, bytes: u64, verb: Verb) -> Option<f64> {
-        let (costs, page) = match pages {
-            PageKind::Base => (self.host.base.as_ref()?, PAGE),
-            _ => (self.host.huge.as_ref()?, PageKind::Huge2M.size() as u64),
-        };
-        let line: Straight = match verb {
-            Verb::Register => costs.register,
-            Verb::Deregister => costs.deregister,
-        };
-        let line = |bytes: u64| line.at(bytes.div_ceil(page).max(1) as f64);
-        let ranges = self.scripts.iter().flat_map(later).filter(|range| range.pages == pages);
-        let beyond = ranges.filter_map(|range| {
-            let ns = match verb {
-                Verb::Register => range.register_ns?,
-                Verb::Deregister => range.deregister_ns?,
-            };
-            Some(ns as f64 - line(range.bytes()))
-        });
-        let beyond = median(&mut beyond.collect::<Vec<_>>()).unwrap_or(0.0);
-        Some(line(bytes) + beyond.max(0.0))
+        let beyond = self.beyond.iter().find(|(of, ..)| *of == (pages, verb));
+        Some(line(self.host, pages, verb, bytes)? + beyond.map_or(0.0, |(_, ns)| *ns))
     }
 
     /// What the first registrations of the processes took beyond others of their size: by whatever
@@ -335,10 +351,10 @@ impl<'a> Known<'a> {
             for domain in 0..script.domains {
                 let of_domain = |range: &&Registered| range.domain == domain;
                 let ranges: Vec<_> = script.ranges.iter().filter(of_domain).copied().collect();
-                for block in Layout::of(&ranges, None).blocks {
-                    register.add(self.cost(block.pages, block.bytes(), Verb::Register)?);
-                    deregister.add(self.cost(block.pages, block.bytes(), Verb::Deregister)?);
-                    (made, bytes) = (made + 1, bytes.saturating_add(block.bytes()));
+                for area in Layout::of(&ranges, None).areas {
+                    register.add(self.cost(area.pages, area.bytes, Verb::Register)?);
+                    deregister.add(self.cost(area.pages, area.bytes, Verb::Deregister)?);
+                    (made, bytes) = (made + 1, bytes.saturating_add(area.bytes));
                 }
             }
             for range in &script.ranges {
@@ -348,8 +364,7 @@ impl<'a> Known<'a> {
                 }
             }
         }
-        let parts = register
-            .parts(("block of memory registered for good", "blocks of memory registered for good"));
+        let parts = register.parts(("region registered for good", "regions registered for good"));
         let parts =
             self.set_up().into_iter().chain(parts).chain(pairs.part(words, Source::Measured));
         let parts = parts.chain(deregister.parts(AT_THE_END));
