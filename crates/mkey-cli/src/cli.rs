@@ -132,7 +132,7 @@ pub fn in_words(error: clap::Error) -> clap::Error {
     let why = match word.split('=').next() {
         _ if digits => format!("{word} is a negative number, which nothing here takes"),
         Some("--lang") => {
-            "--lang is for doctor, explain and monitor: the rest speaks English".to_owned()
+            "--lang is for doctor, explain, monitor and trace: the rest speaks English".to_owned()
         }
         _ => return error,
     };

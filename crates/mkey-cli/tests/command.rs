@@ -37,7 +37,7 @@ fn arguments_that_no_command_takes_are_told_with_the_reason() {
             &["explain", "EFAULT", "--pid", "1", "--addr", "0", "--len", "-5"],
             "-5 is a negative number",
         ),
-        (&["pcap", "--lang", "zh", "x.pcap"], "--lang is for doctor, explain and monitor"),
+        (&["pcap", "--lang", "zh", "x.pcap"], "--lang is for doctor, explain, monitor and trace"),
         (&["config", "switch", "--vendor", "eos", "--lang=zh"], "--lang is for doctor"),
     ] {
         let (code, stdout, stderr) = run(&mut mkey(arguments));

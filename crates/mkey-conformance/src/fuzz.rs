@@ -1,9 +1,10 @@
 //! What the fuzz targets run. The engine's: operations read from arbitrary bytes, its answers
 //! compared with the [`model`](crate::model)'s. The wire's: arbitrary bytes as packets,
-//! and as captures of them. And those of what a traced program left: as recordings, and as what its
-//! processes wrote.
+//! and as captures of them. What a traced program left: arbitrary bytes as the file of a process, as what
+//! a recording is put together from, and as a recording.
 
 mod capture;
+mod recording;
 mod trace;
 mod wire;
 
@@ -18,6 +19,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pcap", fuzz_pcap),
     ("roce_frame", fuzz_roce_frame),
     ("roce_packet", fuzz_roce_packet),
+    ("trace_assembly", fuzz_trace_assembly),
     ("trace_format", fuzz_trace_format),
     ("trace_raw", fuzz_trace_raw),
     ("work_request", fuzz_work_request),
@@ -49,12 +51,17 @@ pub fn fuzz_pcap(data: &[u8]) {
     capture::file(data);
 }
 
+/// What a traced process wrote, as it may be found after it was killed: records after a header.
+pub fn fuzz_trace_raw(data: &[u8]) {
+    recording::raw(data);
+}
+
 /// A recording: what is read of it is written, and read as the same.
 pub fn fuzz_trace_format(data: &[u8]) {
     trace::recording(data);
 }
 
 /// The file of a traced process: whatever it holds, a recording comes of it that can be read.
-pub fn fuzz_trace_raw(data: &[u8]) {
-    trace::raw(data);
+pub fn fuzz_trace_assembly(data: &[u8]) {
+    trace::assembly(data);
 }

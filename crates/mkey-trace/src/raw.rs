@@ -109,7 +109,8 @@ pub struct Call {
     pub begin: u64,
     /// See `begin`.
     pub end: u64,
-    /// CPU time of the thread between them, ns; `u64::MAX`: not measured.
+    /// CPU time of the thread between them, ns; `u64::MAX`: not measured. A call of less than 4 us is taken
+    /// to have been on the CPU throughout: no thread is put to sleep and woken in less.
     pub cpu: u64,
     /// Work requests that the thread had posted before.
     pub posts: u64,
@@ -256,7 +257,14 @@ pub struct Mr {
     pub outside: u64,
     /// The domain that it belongs to, as the program knows it.
     pub pd: u64,
-    pub rest: [u64; 8],
+    /// The side of a queue that named it first: it counts by itself, under its lock, without an atomic
+    /// operation of which each takes as long as the rest. [`File`] adds these to `uses` and `done`.
+    pub owner: u64,
+    /// See `owner`; without binds.
+    pub own_uses: [u64; USES - 1],
+    /// See `owner`.
+    pub own_done: u64,
+    pub rest: [u64; 2],
 }
 
 /// Registers and the top of a stack; the bytes come after it.
@@ -330,12 +338,15 @@ pub struct Queue {
     /// Of them inline; with an invalidation of the peer's key.
     pub inlined: u64,
     pub invalidations: u64,
-    /// Completed; in error.
+    /// Completed; in error. In the file those of receives are in `received` alone, since each is counted
+    /// under its own lock; [`File`] adds them to `completed`.
     pub completed: u64,
     pub failed: u64,
     /// The domain that it belongs to.
     pub pd: u64,
-    pub rest: [u64; 7],
+    /// Completed receives.
+    pub received: u64,
+    pub rest: [u64; 6],
 }
 
 /// Operations of [`Queue::posted`].
@@ -365,7 +376,12 @@ pub struct Remote {
     pub writes: u64,
     pub reads: u64,
     pub atomics: u64,
-    pub rest: u64,
+    /// As [`Mr::owner`]; [`File`] adds its counters to the others.
+    pub owner: u64,
+    pub own_writes: u64,
+    pub own_reads: u64,
+    pub own_atomics: u64,
+    pub rest: [u64; 5],
 }
 
 /// A device that was opened; its name comes after, ended by a zero.
@@ -504,4 +520,5 @@ const _: () = {
     assert!(size_of::<Mr>() == 3 * ALIGN);
     assert!(size_of::<Queue>() == 3 * ALIGN);
     assert!(size_of::<Finding>() == 2 * ALIGN);
+    assert!(size_of::<Remote>() == 2 * ALIGN);
 };

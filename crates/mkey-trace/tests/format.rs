@@ -41,8 +41,8 @@ fn the_document_tells_of_each_kind_and_each_field() {
         }
     }
     let all = [
-        "job", "process", "device", "thread", "stack", "region", "queue", "window", "remote", "call",
-        "sample", "failure", "finding", "counter",
+        "job", "process", "device", "thread", "stack", "region", "queue", "window", "remote",
+        "call", "sample", "failure", "finding", "counter",
     ];
     assert_eq!(kinds, all.into_iter().collect());
     let version = format!("**version {VERSION}**");
@@ -85,7 +85,9 @@ fn why(lines: &[&str]) -> String {
 #[test]
 fn what_is_named_has_to_be_there() {
     let sample = |process| {
-        format!(r#"{{"sample":{{"process":{process},"at":0,"pinned":0,"resident":0,"cpu":0,"posts":0}}}}"#)
+        format!(
+            r#"{{"sample":{{"process":{process},"at":0,"pinned":0,"resident":0,"cpu":0,"posts":0}}}}"#
+        )
     };
     assert!(Recording::read([JOB, PROCESS, &sample(1)].join("\n").as_bytes()).is_ok());
     assert_eq!(why(&[JOB, PROCESS, &sample(2)]), "line 3: there is no process 2");
@@ -93,7 +95,10 @@ fn what_is_named_has_to_be_there() {
     // It comes first.
     assert_eq!(why(&[JOB, &sample(1), PROCESS]), "line 2: there is no process 1");
     let second = PROCESS.replace("\"id\":1", "\"id\":3");
-    assert_eq!(why(&[JOB, PROCESS, &second]), "line 3: process 3 comes where process 2 is the next");
+    assert_eq!(
+        why(&[JOB, PROCESS, &second]),
+        "line 3: process 3 comes where process 2 is the next"
+    );
     let call = r#"{"call":{"process":1,"device":0,"thread":0,"verb":"ibv_reg_mr","begin":0,"end":0,"errno":0,"region":7,"addr":0,"len":0,"access":0,"stack":0,"posts":0,"detail":0}}"#;
     assert_eq!(why(&[JOB, PROCESS, call]), "line 3: there is no region 7");
     let call = call.replace("\"region\":7", "\"region\":null");
@@ -109,7 +114,10 @@ fn what_is_no_recording_is_refused() {
         assert_eq!(why(&[text]), not_one, "{text:?}");
     }
     assert_eq!(why(&[&"x".repeat(LONGEST + 10)]), not_one);
-    assert_eq!(why(&[r#"{"job":{"version":2}}"#]), "its format is version 2, this mkey reads version 1");
+    assert_eq!(
+        why(&[r#"{"job":{"version":2}}"#]),
+        "its format is version 2, this mkey reads version 1"
+    );
     assert_eq!(why(&[JOB, JOB]), "line 2: another job begins; a file holds one");
     let long = why(&[JOB, &"x".repeat(LONGEST + 1)]);
     assert_eq!(long, "line 2 is longer than 16777216 bytes");

@@ -7,6 +7,7 @@
 //!
 //! * A block that `realloc` moves, and a mapping that `mremap` moves, are told of once they have moved.
 //! * What the C library does within itself is not seen: of blocks with mappings of their own, `free` is.
+//!   `reallocarray` calls `realloc`.
 //! * A program that brings an allocator of its own in its executable does not call these functions, nor
 //!   does one of AddressSanitizer's, whose runtime stands before this library.
 //!
@@ -15,7 +16,6 @@
 //!
 //! # Safety
 //! The functions are called as C has them, with what the next ones of their names take.
-#![allow(missing_docs, reason = "the C library's own names")]
 
 use libc::{c_int, c_void, off_t, size_t};
 use std::mem::transmute;
@@ -90,7 +90,6 @@ impl Next {
 
 static FREE: Next = Next::of(c"free");
 static REALLOC: Next = Next::of(c"realloc");
-static REALLOCARRAY: Next = Next::of(c"reallocarray");
 static MUNMAP: Next = Next::of(c"munmap");
 static MMAP: Next = Next::of(c"mmap");
 static MREMAP: Next = Next::of(c"mremap");
@@ -102,7 +101,7 @@ static MADVISE: Next = Next::of(c"madvise");
 static AT_BEGIN: extern "C" fn() = at_begin;
 
 extern "C" fn at_begin() {
-    for next in [&FREE, &REALLOC, &REALLOCARRAY, &MUNMAP, &MMAP, &MREMAP, &MADVISE] {
+    for next in [&FREE, &REALLOC, &MUNMAP, &MMAP, &MREMAP, &MADVISE] {
         next.get();
     }
 }
@@ -113,7 +112,7 @@ macro_rules! exported {
     ($($name:ident = $function:ident;)*) => {$(
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
+        unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!("jmp {}", sym $function);
             #[cfg(target_arch = "aarch64")]
@@ -125,7 +124,6 @@ macro_rules! exported {
 exported! {
     free = gives_free;
     realloc = gives_realloc;
-    reallocarray = gives_reallocarray;
     munmap = gives_munmap;
     mmap = gives_mmap;
     mmap64 = gives_mmap;
@@ -182,24 +180,6 @@ unsafe extern "C" fn gives_realloc(block: *mut c_void, size: size_t) -> *mut c_v
     };
     // SAFETY: the caller's.
     let now = unsafe { next(block, size) };
-    moved(before, length, now);
-    now
-}
-
-unsafe extern "C" fn gives_reallocarray(
-    block: *mut c_void,
-    count: size_t,
-    size: size_t,
-) -> *mut c_void {
-    type Function = unsafe extern "C" fn(*mut c_void, size_t, size_t) -> *mut c_void;
-    let (before, length) = (block.addr(), length(block));
-    // SAFETY: null or the function, which is of this type.
-    let Some(next) = (unsafe { transmute::<*mut c_void, Option<Function>>(REALLOCARRAY.get()) })
-    else {
-        return none();
-    };
-    // SAFETY: the caller's.
-    let now = unsafe { next(block, count, size) };
     moved(before, length, now);
     now
 }

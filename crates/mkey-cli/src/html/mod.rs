@@ -1,7 +1,7 @@
 //! Reports as pages: one file each, with its style and its plots inside and nothing from elsewhere.
 //!
-//! * [`page`]: what a page consists of, filled into the template. [`svg`]: the plots.
-//! * [`mod@bench`], [`registration`], [`mod@model`]: the pages of these commands.
+//! * [`page`]: what a page consists of, filled into the template. [`svg`], [`timeline`]: the plots.
+//! * [`mod@bench`], [`registration`], [`mod@model`], [`mod@trace`]: the pages of these commands.
 
 pub mod bench;
 pub mod model;
@@ -10,6 +10,8 @@ pub mod registration;
 pub mod svg;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
+pub mod trace;
 
 use crate::bench::export;
 use crate::bench::outputs::check_output;

@@ -147,5 +147,12 @@ pub fn render(page: &Page) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.add_template("page.html", include_str!("page.html"))?;
     let Page { title, label, facts, sections } = page;
-    environment.get_template("page.html")?.render(context! { title, label, facts, sections })
+    let html = environment
+        .get_template("page.html")?
+        .render(context! { title, label, facts, sections })?;
+    // What XML can not have, not even escaped.
+    let can_not = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{fffe}' | '\u{ffff}')
+    };
+    Ok(html.replace(can_not, " "))
 }

@@ -6,12 +6,12 @@ use std::fmt::Write;
 /// Colours that a page has.
 pub const COLOURS: usize = 6;
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 420.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 28.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 46.0;
+pub(super) const WIDTH: f64 = 760.0;
+pub(super) const HEIGHT: f64 = 420.0;
+pub(super) const LEFT: f64 = 70.0;
+pub(super) const RIGHT: f64 = 28.0;
+pub(super) const TOP: f64 = 34.0;
+pub(super) const BOTTOM: f64 = 46.0;
 
 /// A series of a plot of times over sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -117,12 +117,12 @@ impl Log {
     }
 }
 
-fn open(height: f64, name: &str) -> String {
+pub(super) fn open(height: f64, name: &str) -> String {
     let name = escape(name);
     format!("<svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{name}\">\n")
 }
 
-fn text(out: &mut String, x: f64, y: f64, anchor: &str, class: &str, words: &str) {
+pub(super) fn text(out: &mut String, x: f64, y: f64, anchor: &str, class: &str, words: &str) {
     let words = escape(words);
     let _ = writeln!(
         out,
@@ -130,7 +130,7 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, class: &str, words: &str
     );
 }
 
-fn rule(out: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
+pub(super) fn rule(out: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
     let _ = writeln!(
         out,
         "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"
@@ -138,7 +138,7 @@ fn rule(out: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, class: &str) {
 }
 
 /// Names and colours above a plot.
-fn legend(out: &mut String, names: &[(&str, usize)]) {
+pub(super) fn legend(out: &mut String, names: &[(&str, usize)]) {
     let mut x = LEFT;
     for (name, colour) in names {
         let colour = colour % COLOURS;
@@ -151,7 +151,7 @@ fn legend(out: &mut String, names: &[(&str, usize)]) {
     }
 }
 
-fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
+pub(super) fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     let mut out = String::new();
     for (n, (x, y)) in points.enumerate() {
         let _ = write!(out, "{}{x:.1} {y:.1}", if n == 0 { "M" } else { " L" });

@@ -1,23 +1,28 @@
 //! Pages as browsers and XML readers meet them.
 
 use super::page::{Page, render};
-use super::{bench, model, registration};
+use super::{bench, model, registration, trace};
 use crate::bench::registration::sample as sweeps;
 use crate::bench::sample as reports;
 use crate::model::analyse;
+use crate::trace::analyse::{Report, tests::server};
 use roxmltree::{Document, ParsingOptions};
 
 fn pages() -> Vec<(&'static str, Page)> {
     let mut sweep = sweeps::sweep();
     sweep.device.name = "<script>alert(1)</script>&\"'".to_owned();
+    let sweep_name = sweep.device.name.clone();
     let fitted = analyse::model(sweep.clone(), "a<b&c.json".to_owned(), &[64 << 30]);
     let mut report = reports::report();
     report.device.name = sweep.device.name.clone();
     report.rows[0].strategy = "MR <i>&".to_owned();
+    let mut recording = server();
+    recording.devices[0].name = sweep_name;
     vec![
         ("bench", bench::page(&report)),
         ("registration", registration::page(&sweep)),
         ("model", model::page(&fitted)),
+        ("trace", trace::page(&Report::of(&recording))),
     ]
 }
 

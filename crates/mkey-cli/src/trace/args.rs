@@ -4,6 +4,7 @@ use crate::bench::export;
 use crate::bench::outputs::{check_apart, check_output, same};
 use crate::bench::sizes::parse_bytes;
 use crate::exit::End;
+use crate::lang::LangArg;
 use crate::run::args::SoftArgs;
 use clap::Args;
 use std::ffi::OsString;
@@ -61,6 +62,10 @@ pub struct TraceArgs {
     /// Write the report as a page with plots to FILE
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    /// The language of the report
+    #[command(flatten)]
+    pub lang: LangArg,
 
     /// The program and its arguments; what it starts is recorded, too
     #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true)]

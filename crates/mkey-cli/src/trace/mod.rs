@@ -12,9 +12,11 @@ pub mod gather;
 use crate::bench::export;
 use crate::cli::print;
 use crate::exit::End;
+use crate::html;
 use crate::run::check::say;
 use advice::Advice;
 use analyse::Report;
+use analyse::text::text;
 use args::TraceArgs;
 use gather::launch::{self, Gathered};
 use gather::merge::merge;
@@ -85,11 +87,11 @@ fn write_outputs(
         recording.write(&mut bytes).map_err(|error| End::output(path.display(), &error))?;
         export::write(path, &bytes)
     });
-    let report = Report::of(recording);
+    let report = Report::told(recording, args.lang.lang());
     let advice = Advice::of(recording);
     let words = || match instead {
         Some(words) => format!("mkey: {words}\n"),
-        None => text(recording),
+        None => text(&report),
     };
     let printed = match &args.report {
         Some(path) => export::write(path, words().as_bytes()),
@@ -107,13 +109,9 @@ fn write_outputs(
     let json = args.json.as_deref().map_or(Ok(()), |path| {
         export::write(path, &export::json(&Told { report: &report, advice: &advice })?)
     });
-    let all = [saved, printed, json].into_iter().filter_map(Result::err);
+    let page = html::write(&args.html, || html::trace::page(&report));
+    let all = [saved, printed, json, page].into_iter().filter_map(Result::err);
     // A reader that went away is told last: it is no failure.
     let (closed, failed): (Vec<_>, Vec<_>) = all.partition(|end| *end == End::ClosedPipe);
     failed.into_iter().chain(closed).next().map_or(Ok(()), Err)
-}
-
-/// The report in words.
-fn text(recording: &Recording) -> String {
-    format!("{}\n", recording.job.command.join(" "))
 }

@@ -75,9 +75,11 @@ static void receives(struct ibv_qp *qp, struct ibv_srq *srq, int count)
 {
 	struct ibv_sge entries[32];
 	struct ibv_recv_wr wrs[32], *bad;
+	static int places;
 
 	for (int at = 0; at < count; at++) {
-		entries[at] = part(8192 + 64 * at, 64);
+		/* No two in flight have the same. */
+		entries[at] = part(8192 + 64 * (places++ % 32), 64);
 		wrs[at] = (struct ibv_recv_wr){ .wr_id = 100 + at, .sg_list = &entries[at], .num_sge = 1,
 						.next = at + 1 < count ? &wrs[at + 1] : NULL };
 	}
@@ -174,7 +176,6 @@ static void windows(void)
 		CHECK(ibv_bind_mw(one, first, &bind) == 0);
 		take(1);
 	}
-	CHECK(ibv_bind_mw(one, second, &bind) == EINVAL);
 	for (int at = 0; at < 2; at++) {
 		wr.opcode = IBV_WR_BIND_MW;
 		wr.bind_mw.mw = second;

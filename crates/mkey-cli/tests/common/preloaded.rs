@@ -9,21 +9,31 @@ use std::sync::OnceLock;
 /// The library to preload, built as these tests are. Cargo builds no library that is only loaded.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let program = Path::new(env!("CARGO_BIN_EXE_mkey"));
-        let (folder, target) = (program.parent().unwrap(), program.ancestors().nth(2).unwrap());
-        let profile = match folder.file_name().unwrap().to_str().unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mkey-preload/Cargo.toml");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--profile", profile, "--manifest-path"]).arg(manifest);
-        build.env("CARGO_TARGET_DIR", target);
-        let Output { status, stderr, .. } = build.output().unwrap();
-        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-        folder.join("libmkey_preload.so")
-    })
+    LIBRARY.get_or_init(|| built("mkey-preload", "libmkey_preload.so"))
+}
+
+/// The same of the one that tells of memory that a program gives back.
+pub fn watch() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("mkey-watch", "libmkey_watch.so"))
+}
+
+/// Builds a package's library.
+fn built(package: &str, library: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_mkey"));
+    let (folder, target) = (program.parent().unwrap(), program.ancestors().nth(2).unwrap());
+    let profile = match folder.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let manifest = crates.join(package).join("Cargo.toml");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--profile", profile, "--manifest-path"]).arg(manifest);
+    build.env("CARGO_TARGET_DIR", target);
+    let Output { status, stderr, .. } = build.output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    folder.join(library)
 }
 
 /// `mkey run` with these arguments, nothing on standard input.

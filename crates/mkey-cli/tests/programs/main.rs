@@ -25,5 +25,6 @@ mod loading;
 mod objects;
 mod report;
 mod tools;
+mod traced;
 
 pub use preloaded::{ended, has, library, mkey_run, succeeds};

@@ -12,7 +12,7 @@ pub(super) fn recording(data: &[u8]) {
 }
 
 /// A recording comes of whatever bytes a process has left.
-pub(super) fn raw(data: &[u8]) {
+pub(super) fn assembly(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("1");
     std::fs::write(&path, data).expect("a file");

@@ -4,7 +4,7 @@
 use crate::devices;
 use crate::exports;
 use crate::traced::queues::{self, COMPLETIONS, PAIRS, SHARED};
-use crate::traced::table::{Place, Table};
+use crate::traced::table::{Mark, Place, Table};
 use crate::traced::{build, operations, poll, post};
 use mkey_sys::inline::verbs_get_ctx;
 use mkey_sys::types::*;
@@ -179,50 +179,62 @@ pub(super) unsafe fn opened(recorder: &Recorder, context: *mut ibv_context) -> S
     slot
 }
 
+/// A device that is being closed.
+pub(super) struct Closing {
+    place: &'static Place<Opened>,
+    mark: Mark,
+    context: *mut ibv_context,
+    device: Slot,
+    soft: bool,
+}
+
 /// A device is about to be closed: its pointers are given back.
 ///
 /// # Safety
 /// The pointer is null or points to a context, which may have been closed if it is one of ours.
-pub(super) unsafe fn closing(context: *mut ibv_context) -> Option<&'static Place<Opened>> {
+pub(super) unsafe fn closing(context: *mut ibv_context) -> Option<Closing> {
     let place = CONTEXTS.get(context, 0)?;
+    let mark = place.mark();
     // SAFETY: it is open still; the caller's.
     unsafe { give_all_back(context, &place.value) };
-    place.hide();
-    Some(place)
+    let (device, soft) = (place.value.device(), place.value.soft.load(Ordering::Relaxed));
+    Some(Closing { place, mark, context, device, soft })
 }
 
 /// It could not be closed.
 ///
 /// # Safety
 /// As for [`closing`].
-pub(super) unsafe fn open_still(place: &Place<Opened>) {
+pub(super) unsafe fn open_still(closing: &Closing) {
     // SAFETY: an open context, as it was not closed.
-    unsafe { take_all(place.address() as *mut ibv_context, &place.value) };
-    place.show(0);
+    unsafe { take_all(closing.context, &closing.place.value) };
 }
 
-/// It was closed: its queues are followed no more.
-pub(super) fn closed(place: &Place<Opened>) {
-    let context = place.address() as *mut ibv_context;
-    let soft = place.value.soft.load(Ordering::Relaxed);
-    for pair in PAIRS.all().filter(|pair| pair.address() == context.addr()) {
-        if soft {
+/// It was closed: its queues are followed no more. One that was opened since may have its address, and is
+/// another device to the recorder; one of a forked child's may be the same device to the child's.
+pub(super) fn closed(closing: &Closing) {
+    let Closing { place, mark, context, device, soft } = *closing;
+    for pair in PAIRS.all().filter(|pair| pair.is_with(place) && pair.value.is_of(device)) {
+        if soft && pair.address() == context.addr() {
             // SAFETY: the memory of our objects is never given back.
             unsafe { build::give_back(&pair.value) };
         }
         queues::end(pair.is_own(), pair.value.queue());
-        pair.remove();
+        pair.remove(pair.mark());
     }
-    for shared in SHARED.all().filter(|shared| shared.value.is_of(context)) {
+    for shared in SHARED.all().filter(|shared| shared.is_with(place) && shared.value.is_of(device))
+    {
         queues::end(shared.is_own(), shared.value.queue());
-        shared.remove();
+        shared.remove(shared.mark());
     }
-    for polled in COMPLETIONS.all().filter(|polled| polled.value.is_of(context)) {
+    for polled in
+        COMPLETIONS.all().filter(|polled| polled.is_with(place) && polled.value.is_of(device))
+    {
         if soft {
             // SAFETY: as above.
             unsafe { poll::give_back(&polled.value) };
         }
-        polled.remove();
+        polled.remove(polled.mark());
     }
-    place.remove();
+    place.remove(mark);
 }

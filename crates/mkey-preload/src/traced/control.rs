@@ -91,9 +91,9 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     let after = errno();
     plain((), || match (closing, result) {
         (None, _) => {}
-        (Some(place), 0) => contexts::closed(place),
+        (Some(closing), 0) => contexts::closed(&closing),
         // SAFETY: it is open still.
-        (Some(place), _) => unsafe { contexts::open_still(place) },
+        (Some(closing), _) => unsafe { contexts::open_still(&closing) },
     });
     set_errno(after);
     result
@@ -274,23 +274,19 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: the caller's.
     let context = unsafe { context_of(cq) };
-    let place = COMPLETIONS.get(cq, 0);
-    if let Some(place) = place {
-        place.hide();
+    let ending = COMPLETIONS.get(cq, 0).map(|place| (place, place.mark()));
+    if let Some((place, _)) = ending {
         // SAFETY: it is live still.
         unsafe { poll::give_back(&place.value) };
     }
     // SAFETY: the caller's.
     let inner = || unsafe { exports::ibv_destroy_cq(cq) };
     let result = told(context, Verb::DestroyCq, inner, |_, _, _| call_of(cq, context));
-    match (place, result) {
+    match (ending, result) {
         (None, _) => {}
-        (Some(place), 0) => place.remove(),
-        (Some(place), _) => {
-            // SAFETY: it is live still.
-            unsafe { poll::take_back(&place.value) };
-            place.show(0);
-        }
+        (Some((place, mark)), 0) => place.remove(mark),
+        // SAFETY: it is live still.
+        (Some((place, _)), _) => unsafe { poll::take_back(&place.value) },
     }
     result
 }
@@ -318,18 +314,13 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: the caller's.
     let context = unsafe { context_of(srq) };
-    let place = SHARED.get(srq, 0);
-    place.inspect(|place| place.hide());
+    let ending = SHARED.get(srq, 0).map(|place| (place, place.mark(), place.value.queue()));
     // SAFETY: the caller's.
     let inner = || unsafe { exports::ibv_destroy_srq(srq) };
     let result = told(context, Verb::DestroySrq, inner, |_, _, _| call_of(srq, context));
-    match (place, result) {
-        (None, _) => {}
-        (Some(place), 0) => {
-            queues::end(place.is_own(), place.value.queue());
-            place.remove();
-        }
-        (Some(place), _) => place.show(0),
+    if let Some((place, mark, queue)) = ending.filter(|_| result == 0) {
+        queues::end(place.is_own(), queue);
+        place.remove(mark);
     }
     result
 }
@@ -385,25 +376,22 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: null or live until the verb, or one of ours, which are never given back.
     let number = unsafe { qp.as_ref() }.map_or(u32::MAX, |qp| qp.qp_num);
     let place = PAIRS.get(context, number).filter(|pair| pair.value.is_it(qp));
+    let ending = place.map(|place| (place, place.mark(), place.value.queue()));
     if let Some(place) = place {
-        place.hide();
         // SAFETY: it is live still.
         unsafe { build::give_back(&place.value) };
     }
     // SAFETY: the caller's.
     let inner = || unsafe { exports::ibv_destroy_qp(qp) };
     let result = told(context, Verb::DestroyQp, inner, |_, _, _| call_of(qp, context));
-    match (place, result) {
+    match (ending, result) {
         (None, _) => {}
-        (Some(place), 0) => {
-            queues::end(place.is_own(), place.value.queue());
-            place.remove();
+        (Some((place, mark, queue)), 0) => {
+            queues::end(place.is_own(), queue);
+            place.remove(mark);
         }
-        (Some(place), _) => {
-            // SAFETY: it is live still.
-            unsafe { build::take_back(&place.value) };
-            place.show(number);
-        }
+        // SAFETY: it is live still.
+        (Some((place, ..)), _) => unsafe { build::take_back(&place.value) },
     }
     result
 }

@@ -207,10 +207,10 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         // SAFETY: the caller's.
         unsafe { original(context, attr) }
     };
-    told(context, Verb::CreateCq, inner, |_, _, cq| {
+    told(context, Verb::CreateCq, inner, |_, device, cq| {
         // SAFETY: null or what was made.
         let Some(made) = (unsafe { cq.as_ref() }) else { return call_of(cq, context) };
-        let polled = queues::polled_made(context, cq.cast(), cq, None);
+        let polled = queues::polled_made(device, cq.cast(), cq, None);
         let call = Called { detail: made.cqe as u32, ..call_of(cq, context) };
         // SAFETY: nobody else knows it yet.
         unsafe { poll::take_over(cq, polled) };

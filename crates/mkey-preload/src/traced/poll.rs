@@ -19,6 +19,8 @@ struct Done {
     qp_num: u32,
     /// What it says of what was done; of a failure nothing.
     opcode: Option<ibv_wc_opcode>,
+    /// The key of this side that the peer has invalidated by it.
+    invalidated: Option<u32>,
 }
 
 /// Completions of receives, of which the numbers above are none.
@@ -28,14 +30,14 @@ fn is_receive(opcode: ibv_wc_opcode) -> bool {
 
 /// Tells the queue that the work was posted to.
 fn tell(recorder: &Recorder, context: *const ibv_context, cq: *const ibv_cq, done: &Done) {
-    let Done { id, status, vendor, qp_num, opcode } = *done;
+    let Done { id, status, vendor, qp_num, opcode, invalidated } = *done;
     let pair = PAIRS.get(context, qp_num).filter(|pair| pair.is_own()).map(|pair| &pair.value);
     let Some((pair, queue)) = pair.and_then(|pair| Some((pair, pair.queue()?))) else { return };
-    let apart = COMPLETIONS.get(cq, 0).filter(|polled| polled.is_own());
-    let receives = match apart.and_then(|polled| polled.value.shared()) {
-        Some(shared) if pair.receives_only.load(Ordering::Relaxed) => shared,
-        _ => pair.receives().unwrap_or(queue),
+    let receives = match pair.receives_only.load(Ordering::Relaxed) {
+        true => COMPLETIONS.get(cq, 0).and_then(|polled| polled.value.shared()),
+        false => pair.receives(),
     };
+    let receives = receives.unwrap_or(queue);
     let recv = opcode.map(is_receive).or_else(|| pair.is_receive(cq)).unwrap_or_else(|| {
         match (queue.awaits(id, false), receives.awaits(id, true)) {
             (Some(sends), Some(recvs)) => recvs < sends,
@@ -44,6 +46,9 @@ fn tell(recorder: &Recorder, context: *const ibv_context, cq: *const ibv_cq, don
         }
     });
     if recv { receives } else { queue }.completed(recorder, id, recv, status, vendor);
+    if let Some(rkey) = invalidated {
+        recorder.invalidated(pair.device.load(Ordering::Relaxed), rkey);
+    }
 }
 
 /// `ibv_poll_cq`.
@@ -86,6 +91,9 @@ fn done_of(wc: &ibv_wc) -> Done {
         vendor: wc.vendor_err,
         qp_num: wc.qp_num,
         opcode: (wc.status == IBV_WC_SUCCESS).then_some(wc.opcode),
+        // The key has the place of the immediate.
+        invalidated: (wc.status == IBV_WC_SUCCESS && wc.wc_flags & IBV_WC_WITH_INV != 0)
+            .then_some(wc.imm_data),
     }
 }
 
@@ -202,6 +210,12 @@ unsafe fn tell_current(recorder: &Recorder, cq: *mut ibv_cq_ex) {
             qp_num: read_qp_num(cq),
             opcode: match (*cq).read_opcode {
                 Some(read) if good => Some(read(cq)),
+                _ => None,
+            },
+            invalidated: match ((*cq).read_wc_flags, (*cq).read_imm_data) {
+                (Some(flags), Some(read)) if good && flags(cq) & IBV_WC_WITH_INV != 0 => {
+                    Some(read(cq))
+                }
                 _ => None,
             },
         };

@@ -28,7 +28,7 @@ pub(super) const CLOSED: c_int = libc::EINVAL;
 /// Work requests of a list that are looked at, of a queue that takes `depth`: it does not take more of
 /// them than that, and a list may have no end.
 fn bound(depth: u32) -> u32 {
-    depth.saturating_mul(2).saturating_add(64)
+    depth.saturating_mul(2).max(64)
 }
 
 /// The entries of a work request, none where it has more than the queue takes: it is not taken then.

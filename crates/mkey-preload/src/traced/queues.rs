@@ -76,6 +76,11 @@ impl Pair {
         self.shared.get().or_else(|| self.queue.get())
     }
 
+    /// Whether it is of this device.
+    pub(super) fn is_of(&self, device: Slot) -> bool {
+        self.device.load(Ordering::Relaxed) == device
+    }
+
     /// Whether this is what is known of a queue pair: one may have the number of another that has ended.
     pub(super) fn is_it(&self, qp: *const ibv_qp) -> bool {
         ptr::eq(self.object.load(Ordering::Relaxed), qp)
@@ -92,12 +97,10 @@ impl Pair {
 /// A shared receive queue.
 #[derive(Default)]
 pub(super) struct Shared {
-    context: AtomicPtr<ibv_context>,
+    device: AtomicU32,
     queue: Followed,
     pub(super) recvs: AtomicU32,
     pub(super) entries: AtomicU32,
-    /// The completion queue that names it, if it is one of XRC.
-    cq: AtomicPtr<ibv_cq>,
 }
 
 impl Shared {
@@ -106,15 +109,15 @@ impl Shared {
         self.queue.get()
     }
 
-    pub(super) fn is_of(&self, context: *const ibv_context) -> bool {
-        ptr::eq(self.context.load(Ordering::Relaxed), context)
+    pub(super) fn is_of(&self, device: Slot) -> bool {
+        self.device.load(Ordering::Relaxed) == device
     }
 }
 
 /// A completion queue.
 #[derive(Default)]
 pub(super) struct Polled {
-    context: AtomicPtr<ibv_context>,
+    device: AtomicU32,
     pub(super) object: AtomicPtr<ibv_cq_ex>,
     /// What its pointers led to.
     pub(super) kept: poll::Kept,
@@ -124,8 +127,8 @@ pub(super) struct Polled {
 }
 
 impl Polled {
-    pub(super) fn is_of(&self, context: *const ibv_context) -> bool {
-        ptr::eq(self.context.load(Ordering::Relaxed), context)
+    pub(super) fn is_of(&self, device: Slot) -> bool {
+        self.device.load(Ordering::Relaxed) == device
     }
 
     #[inline]
@@ -217,29 +220,28 @@ pub(super) unsafe fn shared_made(
         recv_entries: attr.max_sge,
     });
     SHARED.insert(srq, 0, |shared| {
-        shared.context.store(made.context, Ordering::Relaxed);
+        shared.device.store(device, Ordering::Relaxed);
         shared.queue.set(queue);
         shared.recvs.store(attr.max_wr, Ordering::Relaxed);
         shared.entries.store(attr.max_sge, Ordering::Relaxed);
-        shared.cq.store(cq, Ordering::Relaxed);
     });
     if !cq.is_null() {
         match COMPLETIONS.get(cq, 0) {
             Some(polled) => polled.value.shared.set(queue),
-            None => drop(polled_made(made.context, cq, ptr::null_mut(), queue)),
+            None => drop(polled_made(device, cq, ptr::null_mut(), queue)),
         }
     }
 }
 
 /// A completion queue was made that is extended, or has a shared receive queue.
 pub(super) fn polled_made(
-    context: *mut ibv_context,
+    device: Slot,
     cq: *mut ibv_cq,
     extended: *mut ibv_cq_ex,
     queue: Option<&'static Queue>,
 ) -> &'static Polled {
     let place = COMPLETIONS.insert(cq, 0, |polled| {
-        polled.context.store(context, Ordering::Relaxed);
+        polled.device.store(device, Ordering::Relaxed);
         polled.object.store(extended, Ordering::Relaxed);
         polled.shared.set(queue);
     });

@@ -6,7 +6,7 @@
 
 use crate::traced::epoch;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Numbers of places without an object, which no object has: queue pairs have 24 bits.
 const FREE: u32 = u32::MAX;
@@ -18,7 +18,8 @@ pub(super) struct Table<V: 'static, const CHAINS: usize>([AtomicPtr<Place<V>>; C
 /// A place in it. Its value is made of atomics, or is touched by who the verbs allow alone.
 pub(super) struct Place<V: 'static> {
     address: AtomicUsize,
-    number: AtomicU32,
+    /// The number of the object, and above it how often the place was used.
+    state: AtomicU64,
     /// The process that it was put in by; see [`epoch`].
     epoch: AtomicU32,
     next: Option<&'static Self>,
@@ -32,25 +33,50 @@ impl<V> Place<V> {
         self.epoch.load(Ordering::Relaxed) == epoch()
     }
 
-    /// The object's address and number, or that of the one that it belongs to.
+    /// Whether another object is of the same process.
+    pub(super) fn is_with<W>(&self, other: &Place<W>) -> bool {
+        self.epoch.load(Ordering::Relaxed) == other.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The object's address, or that of the one that it belongs to.
     pub(super) fn address(&self) -> usize {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// The object is about to end: what comes next may have its address and number at once.
-    pub(super) fn hide(&self) {
-        self.number.store(BUSY, Ordering::Release);
-    }
-
-    /// It has not ended.
-    pub(super) fn show(&self, number: u32) {
-        self.number.store(number, Ordering::Release);
+    /// The object as it is now, for who ends it: by then another one may have its address and number.
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.state.load(Ordering::Acquire))
     }
 
     /// The object has ended.
-    pub(super) fn remove(&self) {
-        self.number.store(FREE, Ordering::Release);
+    pub(super) fn remove(&self, mark: Mark) {
+        self.pass(mark.0, FREE);
     }
+
+    /// Goes on to another number, if nobody was faster.
+    fn pass(&self, from: u64, number: u32) -> bool {
+        let to = next_use(from) | u64::from(number);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the place, if it has this number.
+    fn take(&self, number: u32) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        number_of(state) == number && self.pass(state, BUSY)
+    }
+}
+
+/// An object at a place; see [`Place::mark`].
+#[derive(Clone, Copy)]
+pub(super) struct Mark(u64);
+
+#[inline]
+fn number_of(state: u64) -> u32 {
+    state as u32
+}
+
+fn next_use(state: u64) -> u64 {
+    (state >> 32).wrapping_add(1) << 32
 }
 
 impl<V: Default + Sync, const CHAINS: usize> Table<V, CHAINS> {
@@ -83,7 +109,7 @@ impl<V: Default + Sync, const CHAINS: usize> Table<V, CHAINS> {
             return None;
         }
         Self::places(self.chain(address, number)).find(|place| {
-            place.number.load(Ordering::Acquire) == number
+            number_of(place.state.load(Ordering::Acquire)) == number
                 && place.address.load(Ordering::Relaxed) == address
         })
     }
@@ -95,18 +121,16 @@ impl<V: Default + Sync, const CHAINS: usize> Table<V, CHAINS> {
         number: u32,
         fill: impl FnOnce(&V),
     ) -> &'static Place<V> {
-        let take = |place: &&'static Place<V>, from| {
-            place.number.compare_exchange(from, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
         let chain = self.chain(address.addr(), number);
-        let before = self.get(address, number).filter(|place| take(place, number));
+        let before = self.get(address, number).filter(|place| place.take(number));
         let place = before
-            .or_else(|| Self::places(chain).find(|place| take(place, FREE)))
+            .or_else(|| Self::places(chain).find(|place| place.take(FREE)))
             .unwrap_or_else(|| Self::grow(chain));
         fill(&place.value);
         place.address.store(address.addr(), Ordering::Relaxed);
         place.epoch.store(epoch(), Ordering::Relaxed);
-        place.number.store(number, Ordering::Release);
+        let state = place.state.load(Ordering::Relaxed);
+        place.state.store(next_use(state) | u64::from(number), Ordering::Release);
         place
     }
 
@@ -114,7 +138,7 @@ impl<V: Default + Sync, const CHAINS: usize> Table<V, CHAINS> {
     fn grow(chain: &AtomicPtr<Place<V>>) -> &'static Place<V> {
         let place = Box::leak(Box::new(Place {
             address: AtomicUsize::new(0),
-            number: AtomicU32::new(BUSY),
+            state: AtomicU64::new(u64::from(BUSY)),
             epoch: AtomicU32::new(0),
             next: None,
             value: V::default(),
@@ -133,7 +157,7 @@ impl<V: Default + Sync, const CHAINS: usize> Table<V, CHAINS> {
     /// All objects.
     pub(super) fn all(&'static self) -> impl Iterator<Item = &'static Place<V>> {
         let places = self.0.iter().flat_map(Self::places);
-        places.filter(|place| place.number.load(Ordering::Acquire) < BUSY)
+        places.filter(|place| number_of(place.state.load(Ordering::Acquire)) < BUSY)
     }
 }
 
@@ -155,13 +179,19 @@ mod tests {
             assert!(TABLE.get(at(address), 8).is_none());
         }
         assert_eq!(TABLE.all().count(), 99);
-        TABLE.all().filter(|place| place.address() % 128 == 0).for_each(Place::remove);
+        TABLE.all().filter(|place| place.address() % 128 == 0).for_each(|p| p.remove(p.mark()));
         assert!(TABLE.get(at(2), 7).is_none() && TABLE.get(at(3), 7).is_some());
         let places = || TABLE.0.iter().flat_map(Table::<_, 2>::places).count();
         assert_eq!((TABLE.all().count(), places()), (50, 99));
         // One that ended unseen is replaced, and the free places are taken first.
         TABLE.insert(at(3), 7, |value| value.store(9, Ordering::Relaxed));
-        assert_eq!(TABLE.get(at(3), 7).unwrap().value.load(Ordering::Relaxed), 9);
+        let place = TABLE.get(at(3), 7).unwrap();
+        assert_eq!(place.value.load(Ordering::Relaxed), 9);
+        // Who ends an object does not end the one that has come since.
+        let mark = place.mark();
+        TABLE.insert(at(3), 7, |value| value.store(10, Ordering::Relaxed));
+        place.remove(mark);
+        assert_eq!(TABLE.get(at(3), 7).unwrap().value.load(Ordering::Relaxed), 10);
         for address in 200..240 {
             TABLE.insert(at(address), 7, |_| ());
         }
@@ -180,12 +210,13 @@ mod tests {
                         TABLE.insert(address, round, |v| v.store(round, Ordering::Relaxed));
                         let place = TABLE.get(address, round).unwrap();
                         assert_eq!(place.value.load(Ordering::Relaxed), round);
-                        place.remove();
+                        place.remove(place.mark());
                     }
                 });
             }
         });
         assert_eq!(TABLE.all().count(), 0);
-        assert!(Table::places(&TABLE.0[0]).count() <= 4);
+        // Who looks for a free place may miss one that becomes free meanwhile.
+        assert!(Table::<_, 1>::places(&TABLE.0[0]).count() <= 16);
     }
 }

@@ -109,7 +109,8 @@ impl Recording {
             _ => Err(Error::Unknown { line: number, kind, id }),
         };
         let may = |kind, list: usize, id: u32| if id == 0 { Ok(()) } else { is(kind, list, id) };
-        let optional = |kind, list: usize, id: Option<u32>| id.map_or(Ok(()), |id| is(kind, list, id));
+        let optional =
+            |kind, list: usize, id: Option<u32>| id.map_or(Ok(()), |id| is(kind, list, id));
         let next = |kind, list: usize, id: u32| match list.checked_add(1) {
             Some(next) if next == id as usize => Ok(()),
             next => Err(Error::Order { line: number, kind, id, next: next.unwrap_or(list) }),

@@ -48,6 +48,12 @@ pub enum Record<'a> {
 pub trait Kind: Pod {
     /// Its [`kind`].
     const KIND: u16;
+
+    /// As it is meant, of what is in the file.
+    #[must_use]
+    fn told(self) -> Self {
+        self
+    }
 }
 
 impl<'a> File<'a> {
@@ -90,7 +96,7 @@ impl<'a> File<'a> {
         if head.kind != T::KIND {
             return None;
         }
-        whole.get(..size_of::<T>()).map(bytemuck::pod_read_unaligned)
+        whole.get(..size_of::<T>()).map(|fixed| bytemuck::pod_read_unaligned::<T>(fixed).told())
     }
 }
 
@@ -134,7 +140,7 @@ fn record(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     let (head, whole) = whole(bytes, at)?;
     fn split<T: Kind>(whole: &[u8]) -> Option<(T, &[u8])> {
         let (fixed, tail) = whole.split_at_checked(size_of::<T>())?;
-        Some((bytemuck::pod_read_unaligned(fixed), tail))
+        Some((bytemuck::pod_read_unaligned::<T>(fixed).told(), tail))
     }
     fn fixed<T: Kind>(whole: &[u8]) -> Option<T> {
         split(whole).map(|(fixed, _)| fixed)
@@ -171,6 +177,37 @@ fn record(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     })
 }
 
+impl Kind for Queue {
+    const KIND: u16 = kind::QUEUE;
+
+    fn told(mut self) -> Self {
+        self.completed = self.completed.wrapping_add(self.received);
+        self
+    }
+}
+
+impl Kind for Mr {
+    const KIND: u16 = kind::MR;
+
+    fn told(mut self) -> Self {
+        let own = std::mem::take(&mut self.own_uses);
+        self.uses.iter_mut().zip(own).for_each(|(uses, own)| *uses = uses.wrapping_add(own));
+        self.done = self.done.wrapping_add(std::mem::take(&mut self.own_done));
+        self
+    }
+}
+
+impl Kind for Remote {
+    const KIND: u16 = kind::REMOTE;
+
+    fn told(mut self) -> Self {
+        self.writes = self.writes.wrapping_add(std::mem::take(&mut self.own_writes));
+        self.reads = self.reads.wrapping_add(std::mem::take(&mut self.own_reads));
+        self.atomics = self.atomics.wrapping_add(std::mem::take(&mut self.own_atomics));
+        self
+    }
+}
+
 macro_rules! kinds {
     ($($fixed:ty = $kind:ident),*) => {
         $(impl Kind for $fixed { const KIND: u16 = kind::$kind; })*
@@ -179,15 +216,153 @@ macro_rules! kinds {
 
 kinds!(
     Call = CALL,
-    Mr = MR,
     Stack = STACK,
     Module = MODULE,
     Thread = THREAD,
-    Queue = QUEUE,
-    Remote = REMOTE,
     Device = DEVICE,
     Finding = FINDING,
     Window = WINDOW,
     Failure = FAILURE,
     Maps = MAPS
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytemuck::{Zeroable, bytes_of};
+    use proptest::prelude::*;
+
+    fn header(used: usize) -> Vec<u8> {
+        bytes_of(&Header { magic: MAGIC, used: used as u64, ..Header::zeroed() }).to_vec()
+    }
+
+    fn record<T: Kind>(mut fixed: T, tail: &[u8]) -> Vec<u8> {
+        let len = (size_of::<T>() + tail.len()).next_multiple_of(ALIGN);
+        let head = Head { len: len as u32, kind: T::KIND, zero: 0 };
+        bytemuck::bytes_of_mut(&mut fixed)[..size_of::<Head>()].copy_from_slice(bytes_of(&head));
+        let mut bytes = [bytes_of(&fixed), tail].concat();
+        bytes.resize(len, 0);
+        bytes
+    }
+
+    /// A file with one of each kind, and gaps of zeros.
+    fn whole() -> Vec<u8> {
+        let mut bytes = header(0);
+        bytes.extend(record(Call { lkey: 7, ..Call::zeroed() }, &[]));
+        bytes.extend([0; 3 * ALIGN]);
+        bytes.extend(record(
+            Mr { uses: [1; 5], own_uses: [1; 4], own_done: 3, ..Mr::zeroed() },
+            &[],
+        ));
+        bytes.extend(record(Stack { bytes: 100, ..Stack::zeroed() }, &[1; 100]));
+        bytes.extend(record(Module { name: 5, ..Module::zeroed() }, b"a.out"));
+        bytes.extend(record(Thread::zeroed(), &[]));
+        bytes.extend(record(Queue { completed: 2, received: 3, ..Queue::zeroed() }, &[]));
+        bytes.extend(record(Remote { writes: 1, own_writes: 2, ..Remote::zeroed() }, &[]));
+        bytes.extend(record(Device { name: 5, ..Device::zeroed() }, b"mlx5_"));
+        bytes.extend(record(Finding::zeroed(), &[]));
+        bytes.extend(record(Window::zeroed(), &[]));
+        bytes.extend(record(Failure::zeroed(), &[]));
+        bytes.extend(record(Maps { bytes: 8, ..Maps::zeroed() }, b"1-2 rw-p"));
+        let used = bytes.len() as u64;
+        let at = std::mem::offset_of!(Header, used);
+        bytes[at..at + 8].copy_from_slice(&used.to_ne_bytes());
+        bytes
+    }
+
+    /// All that a reader may ask of bytes.
+    fn read(bytes: &[u8]) -> usize {
+        let Ok(file) = File::parse(bytes) else { return 0 };
+        let _ = file.header();
+        let mut count = 0;
+        let mut last = 0;
+        for (slot, _) in file.records() {
+            assert!(slot > last && file.record(slot).is_some());
+            (count, last) = (count + 1, slot);
+        }
+        for slot in [0, 1, 63, 64, 65, last, last + 1, u32::MAX] {
+            let _ = (file.record(slot), file.get::<Call>(slot), file.get::<Mr>(slot));
+        }
+        count
+    }
+
+    #[test]
+    fn each_kind_is_read_and_counters_are_told_as_they_are_meant() {
+        let bytes = whole();
+        let file = File::parse(&bytes).unwrap();
+        let all: Vec<_> = file.records().collect();
+        assert_eq!(all.len(), 12);
+        assert!(matches!(all[0], (64, Record::Call(Call { lkey: 7, .. }))));
+        let (slot, Record::Mr(mr)) = all[1] else { panic!() };
+        assert_eq!((slot, mr.uses, mr.done), (70, [2, 2, 2, 2, 1], 3));
+        assert_eq!(file.get::<Mr>(slot).unwrap().uses, mr.uses);
+        assert!(file.get::<Call>(slot).is_none() && file.get::<Call>(64).is_some());
+        assert!(matches!(all[2].1, Record::Stack(_, bytes) if bytes == [1; 100]));
+        assert!(matches!(all[3].1, Record::Module(_, b"a.out")));
+        assert!(matches!(all[5].1, Record::Queue(Queue { completed: 5, received: 3, .. })));
+        assert!(matches!(all[6].1, Record::Remote(Remote { writes: 3, .. })));
+        assert!(matches!(all[7].1, Record::Device(_, b"mlx5_")));
+        assert!(matches!(all[11].1, Record::Maps(_, b"1-2 rw-p")));
+    }
+
+    #[test]
+    fn a_record_that_was_not_written_to_its_end_is_passed_over() {
+        let mut bytes = whole();
+        // The kind of the region's, and what lies within it looks like a record.
+        let at = 70 * ALIGN;
+        bytes[at + 4] = 0;
+        bytes[at + ALIGN..at + ALIGN + 8].copy_from_slice(bytes_of(&Head {
+            len: 64,
+            kind: 5,
+            zero: 0,
+        }));
+        let file = File::parse(&bytes).unwrap();
+        assert_eq!(file.records().count(), 11);
+        assert!(file.record(70).is_none());
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_told_why() {
+        assert_eq!(File::parse(&[]).unwrap_err(), NotRaw::Short(0));
+        assert_eq!(File::parse(&[0; HEADER]).unwrap_err(), NotRaw::Magic);
+        assert_eq!(File::parse(&header(0)).unwrap().records().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_has_the_records_before() {
+        let bytes = whole();
+        let all = read(&bytes);
+        let mut before = 0;
+        for len in HEADER..=bytes.len() {
+            let now = read(&bytes[..len]);
+            assert!(now == before || now == before + 1);
+            before = now;
+        }
+        assert_eq!(before, all);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(tail in prop::collection::vec(any::<u8>(), 0..4096), used: u64) {
+            let mut bytes = header(used as usize);
+            bytes.extend(tail);
+            read(&bytes);
+        }
+
+        #[test]
+        fn changed_bytes_are_read_without_a_panic(
+            changes in prop::collection::vec((0..4096_usize, prop_oneof![Just(0), Just(0xFF), any::<u8>()]), 1..20),
+            cut in 0..4096_usize,
+        ) {
+            let mut bytes = whole();
+            let records = bytes.len() - HEADER;
+            for (at, to) in changes {
+                bytes[HEADER + at % records] = to;
+            }
+            bytes.truncate(bytes.len() - cut % records);
+            read(&bytes);
+        }
+    }
+}

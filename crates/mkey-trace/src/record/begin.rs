@@ -1,8 +1,8 @@
 //! How the recorder begins and ends, in a process and in its forked children.
 
 use super::{
-    CURRENT, Called, Entered, Entry, FOLDER, LIMIT, QueueInit, Recorder, Work, clock, finding,
-    lock, log, maps, memory, now, queue, received, regions, remotes, stack, table, thread, windows,
+    CURRENT, Called, Entry, FOLDER, LIMIT, QueueInit, Recorder, Work, clock, finding, lock, log,
+    maps, memory, now, queue, received, regions, remotes, stack, table, thread, windows,
 };
 use crate::raw::{Header, Mr, Op, Verb};
 use bytemuck::Zeroable;

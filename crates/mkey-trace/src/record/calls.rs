@@ -1,6 +1,6 @@
 //! Calls of the control path.
 
-use super::{Called, Entered, Recorder, now, stack, thread};
+use super::{Called, Entered, Recorder, SHORT, now, stack, thread};
 use crate::raw::{Call, Device, Head, Header, Slot, Verb};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +50,7 @@ impl Recorder {
                 head: Head { len: 0, kind: 0, zero: 0 },
                 begin: entered.begin,
                 end: left.begin,
-                cpu: left.cpu.saturating_sub(entered.cpu),
+                cpu: cpu(entered, left),
                 posts: thread::posts(thread).load(Relaxed),
                 object: call.object,
                 parent: call.parent,
@@ -113,5 +113,15 @@ impl Recorder {
         }
         self.looks.first(&self.log);
         overhead.load(Relaxed).saturating_sub(before)
+    }
+}
+
+/// What of the CPU the thread had between two times.
+fn cpu(entered: Entered, left: Entered) -> u64 {
+    let wall = left.begin.saturating_sub(entered.begin);
+    match (entered.cpu, left.cpu) {
+        (_, u64::MAX) if wall < SHORT => wall,
+        (u64::MAX, _) | (_, u64::MAX) => u64::MAX,
+        (before, after) => after.saturating_sub(before),
     }
 }

@@ -231,15 +231,17 @@ impl Log {
         }
     }
 
-    /// Where `len` bytes from offset `at` on are, if they lie in one chunk and are in memory.
+    /// Where `len` bytes from offset `at` on are, if they lie in one chunk that is mapped. Offsets are those
+    /// that [`Log::take`] gave, which are in memory.
     #[inline]
     fn address(&self, at: u64, len: usize) -> Option<NonNull<u8>> {
-        if at + len as u64 > self.ready.load(Acquire) || at % CHUNK + len as u64 > CHUNK {
+        let within = (at % CHUNK) as usize;
+        if within + len > CHUNK as usize {
             return None;
         }
         let chunk = self.chunks.get((at / CHUNK) as usize)?.load(Acquire);
         // SAFETY: the chunk is mapped for ever, and the offset is less than its size.
-        NonNull::new(chunk).map(|chunk| unsafe { chunk.add((at % CHUNK) as usize) })
+        NonNull::new(chunk).map(|chunk| unsafe { chunk.add(within) })
     }
 
     /// Maps and brings in all up to offset `end`. Whether it is there.
@@ -321,7 +323,7 @@ impl<T> Placed<T> {
     /// The number of 64 bits at an offset: `placed.word::<{ offset_of!(Mr, done) }>()`.
     #[inline(always)]
     pub fn word<const AT: usize>(self) -> &'static AtomicU64 {
-        const { assert!(AT % 8 == 0 && AT + 8 <= size_of::<T>()) };
+        const { assert!(AT.is_multiple_of(8) && AT + 8 <= size_of::<T>()) };
         // SAFETY: the offset lies within the record and is aligned in it as the record is; the memory
         // stays, any bytes are a number, and all access to a record that is placed is atomic.
         unsafe { AtomicU64::from_ptr(self.at.as_ptr().byte_add(AT).cast()) }
@@ -330,7 +332,7 @@ impl<T> Placed<T> {
     /// The numbers of 64 bits from an offset on.
     #[inline(always)]
     pub fn words<const AT: usize, const COUNT: usize>(self) -> &'static [AtomicU64; COUNT] {
-        const { assert!(AT % 8 == 0 && AT + 8 * COUNT <= size_of::<T>()) };
+        const { assert!(AT.is_multiple_of(8) && AT + 8 * COUNT <= size_of::<T>()) };
         // SAFETY: as of `word`; an array of atomics lies as the array of the numbers.
         unsafe { &*self.at.as_ptr().byte_add(AT).cast() }
     }
@@ -338,7 +340,7 @@ impl<T> Placed<T> {
     /// The number of 32 bits at an offset.
     #[inline(always)]
     pub fn half<const AT: usize>(self) -> &'static AtomicU32 {
-        const { assert!(AT % 4 == 0 && AT + 4 <= size_of::<T>()) };
+        const { assert!(AT.is_multiple_of(4) && AT + 4 <= size_of::<T>()) };
         // SAFETY: as of `word`.
         unsafe { AtomicU32::from_ptr(self.at.as_ptr().byte_add(AT).cast()) }
     }

@@ -49,7 +49,7 @@ impl Looks {
     fn look(&self, log: &Log) {
         let begin = now();
         if let Some((spans, text)) = registered(log).zip(memory::zeros::<u8>(MOST)) {
-            let bytes = entries(&spans, text).unwrap_or(0);
+            let bytes = entries(spans, text).unwrap_or(0);
             if bytes > 0 {
                 let head = Head { len: 0, kind: 0, zero: 0 };
                 let fixed = Maps { head, at: begin, bytes: bytes as u64, rest: [0; 5] };

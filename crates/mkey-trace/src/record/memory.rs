@@ -35,11 +35,6 @@ pub fn zeros<T: Zeroable>(count: usize) -> Option<&'static mut [T]> {
     Some(unsafe { std::slice::from_raw_parts_mut(at as *mut T, count) })
 }
 
-/// One value of zeros.
-pub fn zero<T: Zeroable>() -> Option<&'static T> {
-    zeros::<T>(1)?.first()
-}
-
 /// A value that stays until the process ends.
 pub fn keep<T>(value: T) -> Option<&'static mut T> {
     const { assert!(align_of::<T>() <= ALIGN) };

@@ -6,6 +6,7 @@
 
 mod begin;
 mod calls;
+mod count;
 mod finding;
 mod lock;
 mod log;
@@ -43,7 +44,7 @@ pub const LIMIT: &str = "MKEY_TRACE_LIMIT";
 pub struct Entered {
     /// CLOCK_MONOTONIC, ns.
     pub begin: u64,
-    /// CPU time of the thread, ns.
+    /// CPU time of the thread, ns; `u64::MAX`: not read.
     pub cpu: u64,
 }
 
@@ -153,6 +154,9 @@ pub struct Recorder {
     searched: AtomicU64,
 }
 
+/// A call that takes less, ns, is on the CPU all the time: see [`crate::raw::Call::cpu`].
+const SHORT: u64 = 4000;
+
 static CURRENT: AtomicPtr<Recorder> = AtomicPtr::new(null_mut());
 
 impl std::fmt::Debug for Recorder {
@@ -173,15 +177,20 @@ impl Recorder {
     #[inline]
     pub fn enter(&self) -> Entered {
         let cpu = clock(ClockId::ThreadCPUTime);
-        Entered { begin: now(), cpu }
+        let begin = now();
+        thread::enters(begin);
+        Entered { begin, cpu }
     }
 
     /// A call has just returned: as [`Recorder::enter`], but the clock is read first, so that reading the
-    /// CPU time is not taken for a part of the call.
+    /// CPU time is not taken for a part of the call; and of a short call that, which takes longer than the
+    /// rest of the recorder, is not read at all.
     #[inline]
     pub fn leave(&self) -> Entered {
         let begin = now();
-        Entered { begin, cpu: clock(ClockId::ThreadCPUTime) }
+        // One that this call made in turn may have entered since; then the call is seen to be longer.
+        let short = begin.saturating_sub(thread::entered()) < SHORT;
+        Entered { begin, cpu: if short { u64::MAX } else { clock(ClockId::ThreadCPUTime) } }
     }
 
     /// A poll of the calling thread found so many.

@@ -42,20 +42,18 @@ impl Code {
     /// As things are now. `None`: there is no memory for it.
     pub fn now() -> Option<Self> {
         let (mut loads, mut first) = (Loads::default(), true);
-        let (mut program, mut libraries) = (0..0, u64::MAX..0);
+        let (mut program, mut libraries) = (0..0, 0..0);
         each(|module| {
             loads = module.loads;
             for code in module.code() {
                 let hull = if first { &mut program } else { &mut libraries };
-                let begin = if hull.is_empty() { code.start } else { hull.start.min(code.start) };
+                let begin =
+                    if hull.start >= hull.end { code.start } else { hull.start.min(code.start) };
                 *hull = begin..hull.end.max(code.end);
             }
             first = false;
             true
         });
-        if libraries.is_empty() {
-            libraries = 0..0;
-        }
         let mut shift = 12;
         while (libraries.end - libraries.start) >> shift >= BITS as u64 {
             shift += 1;

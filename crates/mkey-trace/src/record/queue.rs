@@ -1,12 +1,13 @@
 //! The queues whose work is followed.
 
+use super::count::{self, By};
 use super::finding::Found;
 use super::lock::Spin;
 use super::log::Placed;
 use super::ring::{self, FIRST, Place, Ring};
 use super::thread::{self, bump};
 use super::{Entry, QueueInit, Recorder, Work, key, memory, now};
-use crate::raw::{self, Failure, Head, Header, Mr, Op, Slot, USES, Use, Wrong};
+use crate::raw::{self, Failure, Head, Header, Mr, Op, Slot, Use, Wrong};
 use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{
@@ -84,24 +85,24 @@ impl Queues {
                 && queue.recv.lock().ring.fits(init.recvs, init.recv_entries)
         });
         if let Some(queue) = spare {
-            for side in [&queue.send, &queue.recv] {
+            for (side, recv) in [(&queue.send, false), (&queue.recv, true)] {
                 let mut side = side.lock();
-                side.ring.renew();
+                side.ring.renew(By::side(record.slot, recv));
                 (side.record, side.device, side.shared) = (record, init.device, shared);
             }
             queue.failures.iter().for_each(|failure| failure.store(0, Relaxed));
             queue.live.store(true, Release);
             return Some(queue);
         }
-        let side = |requests, entries| {
-            let ring = Ring::new(requests, entries)?;
+        let side = |requests, entries, recv| {
+            let ring = Ring::new(requests, entries, By::side(record.slot, recv))?;
             Some(Spin::new(Side { ring, record, device: init.device, shared }))
         };
         let queue: &'static Queue = memory::keep(Queue {
             owner: std::ptr::from_ref(recorder) as usize,
             live: AtomicBool::new(true),
-            send: side(init.sends, init.send_entries)?,
-            recv: side(init.recvs, init.recv_entries)?,
+            send: side(init.sends, init.send_entries, false)?,
+            recv: side(init.recvs, init.recv_entries, true)?,
             failures: [const { AtomicU32::new(0) }; STATUSES],
             next: self.all().next(),
         })?;
@@ -188,7 +189,9 @@ impl Queue {
             side.lost();
         }
         if let Some((rkey, addr)) = work.remote {
-            recorder.named(&mut side.ring.last, side.device, rkey, addr, bytes, work.op);
+            let by = side.ring.by;
+            let (name, end) = (key(side.device, rkey), addr.saturating_add(bytes));
+            recorder.named(&mut side.ring.last, by, name, addr..end, work.op);
         }
     }
 
@@ -200,17 +203,14 @@ impl Queue {
         }
         let thread = thread::here(recorder);
         let mut side = self.side(recv).lock();
-        let counters = side.posted();
+        let (counters, by) = (side.posted(), side.ring.by);
         let mut taken = 0_u64;
         side.ring.take_back(recorder, thread.slot, count, |place| {
             if let Some((mr, used)) = recorder.log.placed::<Mr>(place.mr).zip(used_by(place.flags))
             {
                 // Neither named nor, as it is about to be counted, done.
-                if let Some(uses) = mr.words::<{ offset_of!(Mr, uses) }, USES>().get(used as usize)
-                {
-                    uses.fetch_sub(1, Relaxed);
-                }
-                mr.word::<{ offset_of!(Mr, done) }>().fetch_sub(1, Relaxed);
+                count::used(mr, by, used, 1_u64.wrapping_neg());
+                count::done(mr, by, 1_u64.wrapping_neg());
             }
             if place.flags & FIRST != 0 {
                 taken += 1;
@@ -230,7 +230,13 @@ impl Queue {
             return;
         }
         let mut side = self.side(recv).lock();
-        side.record.word::<{ offset_of!(raw::Queue, completed) }>().fetch_add(1, Relaxed);
+        // Each side counts under its own lock.
+        let completed = if recv {
+            side.record.word::<{ offset_of!(raw::Queue, received) }>()
+        } else {
+            side.record.word::<{ offset_of!(raw::Queue, completed) }>()
+        };
+        bump(completed, 1);
         let op = if side.ring.lost {
             None
         } else if side.shared {
@@ -330,9 +336,7 @@ impl Side {
             return;
         };
         let Some(used) = used(op) else { return };
-        if let Some(counter) = mr.words::<{ offset_of!(Mr, uses) }, USES>().get(used as usize) {
-            counter.fetch_add(1, Relaxed);
-        }
+        count::used(mr, self.ring.by, used, 1);
         // What a region's memory is called by work begins at its I/O virtual address.
         let from = entry.addr.wrapping_sub(mr.word::<{ offset_of!(Mr, iova) }>().load(Relaxed));
         let len = mr.word::<{ offset_of!(Mr, len) }>().load(Relaxed);
@@ -362,7 +366,7 @@ impl Side {
     #[cold]
     fn unfollowed(&self, recorder: &Recorder, place: &Place, mr: Option<Placed<Mr>>) {
         if let Some(mr) = mr {
-            mr.word::<{ offset_of!(Mr, done) }>().fetch_add(1, Relaxed);
+            count::done(mr, self.ring.by, 1);
         }
         if place.flags & ring::BEGINS != 0 {
             recorder.received.forget(place.addr);
@@ -457,6 +461,7 @@ fn record(init: &QueueInit) -> raw::Queue {
         completed: 0,
         failed: 0,
         pd: init.pd,
-        rest: [0; 7],
+        received: 0,
+        rest: [0; 6],
     }
 }

@@ -63,7 +63,7 @@ impl Received {
     #[inline]
     fn pair(&self, addr: u64) -> &[AtomicU64] {
         let hash = addr.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let first = hash as usize % PLACES & !1;
+        let first = (hash as usize % PLACES) & !1;
         self.places.get(first..first + 2).unwrap_or_default()
     }
 }

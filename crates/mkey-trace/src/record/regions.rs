@@ -1,12 +1,13 @@
 //! The regions that there are, by their keys and by the objects that the program has.
 
+use super::count::in_flight;
 use super::finding::Found;
 use super::lock::Spin;
 use super::log::{Log, Placed};
 use super::spans::{Span, Spans};
 use super::table::Table;
 use super::{Called, Entered, Recorder, key};
-use crate::raw::{Call, Head, Header, Mr, Slot, USES, Use, Verb, Wrong};
+use crate::raw::{Call, Head, Header, Mr, Slot, USES, Verb, Wrong};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,6 +20,7 @@ const DISPLACED: usize = 64;
 
 /// `enum ibv_access_flags`.
 const ZERO_BASED: u32 = 1 << 5;
+const ON_DEMAND: u32 = 1 << 6;
 /// `enum ibv_rereg_mr_flags`, the `detail` of an `ibv_rereg_mr`.
 const CHANGE_TRANSLATION: u32 = 1;
 const CHANGE_PD: u32 = 2;
@@ -127,7 +129,10 @@ impl Recorder {
                 done: 0,
                 outside: 0,
                 pd: call.parent,
-                rest: [0; 8],
+                owner: 0,
+                own_uses: [0; USES - 1],
+                own_done: 0,
+                rest: [0; 2],
             },
             &[],
         );
@@ -147,9 +152,11 @@ impl Recorder {
         mr.slot
     }
 
-    /// Whether memory of a call is memory of the process: where it lies.
+    /// Whether memory of a call is memory of the process that has to stay: where it lies. What is
+    /// registered on demand may go.
     pub(super) fn memory_of(call: &Called) -> Option<(u64, u64)> {
         let memory = matches!(call.verb, Verb::RegMr | Verb::RegMrIova | Verb::ReregMr);
+        let memory = memory && call.access & ON_DEMAND == 0;
         memory.then_some((call.addr, call.len))
     }
 
@@ -303,14 +310,6 @@ impl Recorder {
         // Its end was never told: it lies there no more, whatever became of it.
         self.regions.spans.remove((never >> 32) as Span);
     }
-}
-
-/// Entries of work in flight that name a region.
-pub fn in_flight(mr: Placed<Mr>) -> u64 {
-    let done = mr.word::<{ offset_of!(Mr, done) }>().load(Relaxed);
-    let uses = mr.words::<{ offset_of!(Mr, uses) }, USES>();
-    let used = uses.iter().enumerate().filter(|(kind, _)| *kind != Use::Bind as usize);
-    used.map(|(_, uses)| uses.load(Relaxed)).sum::<u64>().saturating_sub(done)
 }
 
 /// A region and its span in one number.

@@ -1,13 +1,12 @@
 //! What is in flight on one side of a queue: a ring of places, one for each entry of each work request.
 
+use super::count::{self, By};
 use super::received::{Noted, Received};
 use super::remotes::Last;
 use super::thread::bump;
 use super::{Recorder, memory};
 use crate::raw::{Mr, Op, Slot};
 use bytemuck::Zeroable;
-use std::mem::offset_of;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Places of a ring, at least and at most.
 const LEAST: usize = 64;
@@ -49,18 +48,20 @@ pub struct Ring {
     /// Following was given up.
     pub lost: bool,
     strays: u32,
+    /// Whose it is, where it counts.
+    pub by: By,
     /// For the queue: the peer's key that was named last.
     pub last: Last,
 }
 
 impl Ring {
     /// For so many requests of so many entries. `None`: there is no memory.
-    pub fn new(requests: u32, entries: u32) -> Option<Self> {
+    pub fn new(requests: u32, entries: u32, by: By) -> Option<Self> {
         let places = match Self::places(requests, entries) {
             0 => &mut [],
             places => memory::zeros(places)?,
         };
-        Some(Self { places, head: 0, tail: 0, lost: false, strays: 0, last: Last::default() })
+        Some(Self { places, head: 0, tail: 0, lost: false, strays: 0, by, last: Last::default() })
     }
 
     /// Whether it has as many places as one made for this, and not many more.
@@ -80,7 +81,8 @@ impl Ring {
     }
 
     /// As for another queue.
-    pub fn renew(&mut self) {
+    pub fn renew(&mut self, by: By) {
+        self.by = by;
         (self.head, self.tail, self.lost, self.strays) = (0, 0, false, 0);
         self.last = Last::default();
     }
@@ -101,11 +103,6 @@ impl Ring {
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
-    }
-
-    /// How many places are taken.
-    pub fn len(&self) -> usize {
-        self.tail - self.head
     }
 
     /// Puts a place behind the others. `false`: more is in flight than was said could be, and following was
@@ -244,7 +241,7 @@ impl Ring {
             }
             let was = *place;
             place.flags |= GONE;
-            let mut done = Done::default();
+            let mut done = Done::of(self.by);
             done.add(recorder, &was);
             done.tell(recorder);
             index += 1;
@@ -261,7 +258,7 @@ impl Ring {
     /// All before `end` is done.
     #[inline]
     fn retire_to(&mut self, recorder: &Recorder, end: usize) {
-        let mut done = Done::default();
+        let mut done = Done::of(self.by);
         while self.head < end {
             let head = self.head;
             self.head += 1;
@@ -284,13 +281,18 @@ impl Ring {
 }
 
 /// Entries that are done, gathered as long as they are of one region.
-#[derive(Default)]
 struct Done {
+    by: By,
     mr: Slot,
     count: u64,
 }
 
 impl Done {
+    #[inline]
+    fn of(by: By) -> Self {
+        Self { by, mr: 0, count: 0 }
+    }
+
     #[inline]
     fn add(&mut self, recorder: &Recorder, place: &Place) {
         if place.flags & BEGINS != 0 {
@@ -298,7 +300,7 @@ impl Done {
         }
         if place.mr != self.mr {
             self.tell(recorder);
-            *self = Self { mr: place.mr, count: 0 };
+            (self.mr, self.count) = (place.mr, 0);
         }
         self.count += 1;
     }
@@ -306,7 +308,7 @@ impl Done {
     #[inline]
     fn tell(&self, recorder: &Recorder) {
         if let Some(mr) = recorder.log.placed::<Mr>(self.mr) {
-            mr.word::<{ offset_of!(Mr, done) }>().fetch_add(self.count, Relaxed);
+            count::done(mr, self.by, self.count);
         }
     }
 }

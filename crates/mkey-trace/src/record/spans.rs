@@ -184,26 +184,23 @@ impl Spans {
         let node = state.get(span)?;
         let cell = name(node.grid, (node.start >> node.grid) + side as u64);
         let next = self.cells.insert(cell, span.into()).ok()?.unwrap_or(0) as u32;
-        if let Some(after) = state.get(next) {
-            let its = after.side(&node, side);
-            state.at(next).map(|after| after.prev[its] = span);
+        if let Some(after) = state.at(next) {
+            after.prev[after.side(&node, side)] = span;
         }
-        state.at(span).map(|node| (node.prev[side], node.next[side]) = (0, next))
+        let node = state.at(span)?;
+        (node.prev[side], node.next[side]) = (0, next);
+        Some(())
     }
 
     /// Takes a span out of the list of one of its cells.
     fn unlink(&self, state: &mut State, span: Span, side: usize) {
         let Some(node) = state.get(span) else { return };
         let (prev, next) = (node.prev[side], node.next[side]);
-        if let Some(after) = state.get(next) {
-            let its = after.side(&node, side);
-            state.at(next).map(|after| after.prev[its] = prev);
+        if let Some(after) = state.at(next) {
+            after.prev[after.side(&node, side)] = prev;
         }
-        match state.get(prev) {
-            Some(before) => {
-                let its = before.side(&node, side);
-                state.at(prev).map(|before| before.next[its] = next);
-            }
+        match state.at(prev) {
+            Some(before) => before.next[before.side(&node, side)] = next,
             None => {
                 let cell = name(node.grid, (node.start >> node.grid) + side as u64);
                 if next == 0 {
@@ -289,7 +286,7 @@ mod tests {
 
     fn overlapping(spans: &Spans, addr: u64, len: u64) -> Vec<Slot> {
         let mut found = Vec::new();
-        spans.overlapping(addr, len, |mr, ..| found.push(mr));
+        spans.overlapping(addr, len, |mr, _, _| found.push(mr));
         found.sort_unstable();
         found
     }

@@ -12,6 +12,8 @@ struct Here {
     /// The recorder, by its address, that the rest is of.
     owner: Cell<usize>,
     thread: Cell<Option<Placed<raw::Thread>>>,
+    /// When it entered a call last, ns.
+    entered: Cell<u64>,
     /// The thread is within the recorder.
     inside: Cell<bool>,
     /// Its stack, once it was looked for: an empty range if it was not found.
@@ -24,6 +26,7 @@ thread_local! {
         Here {
             owner: Cell::new(0),
             thread: Cell::new(None),
+            entered: Cell::new(0),
             inside: Cell::new(false),
             stack: Cell::new(None),
         }
@@ -54,6 +57,18 @@ pub fn here(recorder: &Recorder) -> Placed<raw::Thread> {
         Some(thread) if here.owner.get() == std::ptr::from_ref(recorder) as usize => thread,
         _ => begin(recorder, here),
     })
+}
+
+/// The calling thread enters a call.
+#[inline]
+pub fn enters(at: u64) {
+    HERE.with(|here| here.entered.set(at));
+}
+
+/// When it entered one last.
+#[inline]
+pub fn entered() -> u64 {
+    HERE.with(|here| here.entered.get())
 }
 
 /// Adds to a counter that only one thread, or who holds one lock, adds to.

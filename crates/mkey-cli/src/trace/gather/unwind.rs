@@ -68,7 +68,7 @@ impl Unwinder {
         Self { modules: all, unwinder, cache: CacheNative::new() }
     }
 
-    /// The frames of a stack, innermost first, those of mkey left out; and whether there were more than
+    /// The frames of a stack, innermost first, without those of mkey and of the verb; and whether there were more than
     /// could be followed: its end is where the program, or a thread of it, began.
     pub fn frames(&mut self, stack: &Copied<'_>) -> (Vec<Frame>, bool) {
         let (addresses, mut cut) = self.addresses(stack);
@@ -84,6 +84,12 @@ impl Unwinder {
                 None => frames.push(Frame { module: "?".to_owned(), ..Frame::default() }),
             }
         }
+        // The verb itself, as far as it is inline.
+        let in_header = |frame: &Frame| {
+            frame.file.as_deref().is_some_and(|file| file.ends_with("/infiniband/verbs.h"))
+        };
+        let verbs = frames.iter().take_while(|frame| in_header(frame)).count();
+        frames.drain(..verbs);
         // What led nowhere was no code.
         while frames.last().is_some_and(|frame| frame.module == "?") {
             frames.pop();

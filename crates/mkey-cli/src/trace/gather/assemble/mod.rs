@@ -6,6 +6,8 @@
 pub mod process;
 pub mod remotes;
 pub mod stacks;
+#[cfg(test)]
+mod tests;
 
 use super::symbols::Files;
 use super::watch::Seen;
