@@ -1,90 +1,88 @@
-/* What generated programs of a known pattern are made of. */
+/* A connection to itself, and registrations whose time is taken. With AFTER set in the environment a
+ * program does what it does by the other way. */
+#include <time.h>
 
-#define EACH (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+static uint64_t spent;
 
-struct side {
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-};
-
-static struct ibv_context *context;
-static struct ibv_pd *pd;
-
-static void connect_side(struct side *side, const struct side *peer)
+static inline uint64_t now_ns(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
-				    .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 1,
-				    .min_rnr_timer = 12 };
+	struct timespec now;
 
-	attr.ah_attr.is_global = 1;
-	attr.ah_attr.port_num = 1;
-	attr.ah_attr.grh.hop_limit = 1;
-	CHECK(ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid) == 0);
-	CHECK(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-			    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			    IBV_QP_MIN_RNR_TIMER) == 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 20, .retry_cnt = 7, .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	CHECK(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-			    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Two queue pairs of this process, connected to each other. */
-static void make_sides(struct side sides[2])
+static inline struct ibv_mr *reg(struct ibv_pd *pd, void *at, size_t length)
 {
-	for (int i = 0; i < 2; i++) {
-		CHECK((sides[i].cq = ibv_create_cq(context, 64, NULL, NULL, 0)));
-		sides[i].qp = make_qp(pd, sides[i].cq);
-	}
-	connect_side(&sides[0], &sides[1]);
-	connect_side(&sides[1], &sides[0]);
-}
+	uint64_t start = now_ns();
+	struct ibv_mr *mr = ibv_reg_mr(pd, at, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 
-static void end_sides(struct side sides[2])
-{
-	for (int i = 0; i < 2; i++)
-		CHECK(ibv_destroy_qp(sides[i].qp) == 0);
-	for (int i = 0; i < 2; i++)
-		CHECK(ibv_destroy_cq(sides[i].cq) == 0);
-}
-
-static struct ibv_mr *reg(void *memory, size_t length, int access)
-{
-	struct ibv_mr *mr = ibv_reg_mr(pd, memory, length, access);
-
+	spent += now_ns() - start;
 	CHECK(mr);
 	return mr;
 }
 
-/* Memory of its own mapping, its pages in. */
-static char *pages(size_t length)
+static inline void dereg(struct ibv_mr *mr)
 {
-	char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	uint64_t start = now_ns();
+
+	CHECK(ibv_dereg_mr(mr) == 0);
+	spent += now_ns() - start;
+}
+
+static inline char *touched(size_t length)
+{
+	char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	CHECK(memory != MAP_FAILED);
+	CHECK(madvise(memory, length, MADV_NOHUGEPAGE) == 0 || errno == EINVAL);
+	memset(memory, 1, length);
 	return memory;
 }
 
-static enum ibv_wc_status post_and_poll(struct side *side, enum ibv_wr_opcode opcode, uint64_t addr,
-					uint32_t length, uint32_t lkey, const struct ibv_mr *remote)
-{
-	struct ibv_sge entry = { addr, length, lkey };
-	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &entry, .num_sge = 1, .opcode = opcode,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+struct link {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *from, *to;
+	struct ibv_mr *target;
+};
 
-	if (remote) {
-		wr.wr.rdma.remote_addr = (uintptr_t)remote->addr;
-		wr.wr.rdma.rkey = remote->rkey;
-	}
-	CHECK(ibv_post_send(side->qp, &wr, &bad) == 0);
-	return polled(side->cq);
+static inline struct link make_link(void)
+{
+	struct link link = { .context = open_first() };
+
+	CHECK((link.pd = ibv_alloc_pd(link.context)));
+	CHECK((link.cq = ibv_create_cq(link.context, 64, NULL, NULL, 0)));
+	link.from = make_qp(link.pd, link.cq);
+	link.to = make_qp(link.pd, link.cq);
+	connect_to(link.from, link.to->qp_num);
+	connect_to(link.to, link.from->qp_num);
+	/* Its registration is no part of the pattern. */
+	CHECK((link.target = ibv_reg_mr(link.pd, touched(65536), 65536,
+					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
+	return link;
 }
 
-static void receive_into(struct side *side, const struct ibv_mr *mr, uint64_t addr, uint32_t length)
+static inline void send_from(struct link *link, struct ibv_mr *mr, char *at, uint32_t length)
 {
-	struct ibv_sge entry = { addr, length, mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = 2, .sg_list = &entry, .num_sge = 1 }, *bad;
+	struct ibv_sge entry = { (uintptr_t)at, length, mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &entry, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 
-	CHECK(ibv_post_recv(side->qp, &wr, &bad) == 0);
+	wr.wr.rdma.remote_addr = (uintptr_t)link->target->addr;
+	wr.wr.rdma.rkey = link->target->rkey;
+	CHECK(ibv_post_send(link->from, &wr, &bad) == 0);
+	CHECK(polled(link->cq) == IBV_WC_SUCCESS);
+}
+
+static inline int is_after(void)
+{
+	return getenv("AFTER") != NULL;
+}
+
+static inline int done(void)
+{
+	printf("%llu\n", (unsigned long long)spent);
+	return 0;
 }

@@ -3,7 +3,7 @@
 use mkey_trace::format::{Finding, Process, Recording, Region, Stack, Wrong};
 use std::collections::BTreeMap;
 
-const HEAD: &str = include_str!("../c/pattern.h");
+const HEAD: &str = include_str!("../c/known.h");
 
 const LOCAL_WRITE: u32 = 1;
 const REMOTE_WRITE: u32 = 2;
