@@ -2,6 +2,7 @@
 
 use crate::common::skipped;
 use crate::pair::{self, Side};
+use crate::traced::{is_reported, mkey_trace};
 use crate::{ended, mkey_run, page};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,14 +61,20 @@ const HEAD: &str = "| crate | example | |\n|---|---|---|\n";
 fn sideway_ping_pong() {
     let Some(folder) = SIDEWAY.examples("sideway_ping_pong") else { return };
     let mut text = HEAD.to_owned();
+    let reports_folder = tempfile::tempdir().unwrap();
+    let reports = ["server", "client"].map(|side| reports_folder.path().join(side));
     for example in SIDEWAY.examples {
-        for options in [&[][..], &["-t"]] {
+        for (options, is_traced) in [(&[][..], false), (&["-t"], false), (&[], true)] {
             let _turn = pair::turn();
             let until = Instant::now() + Duration::from_secs(60);
             let port = pair::free_port().to_string();
+            let program = [folder.join(example)];
             let side = |host: Option<&str>| {
-                let mut command = mkey_run(&["--only"]);
-                command.arg(folder.join(example)).args(["-p", &port]).args(options).args(host);
+                let mut command = match is_traced {
+                    true => mkey_trace(&reports[usize::from(host.is_some())], &program),
+                    false => mkey_run(&[&["--only".into()], &program[..]].concat()),
+                };
+                command.args(["-p", &port]).args(options).args(host);
                 Side::start(&mut command)
             };
             let server = side(None);
@@ -81,6 +88,9 @@ fn sideway_ping_pong() {
                 let good = ended.well() && ended.stdout.contains("bytes in");
                 assert!(good, "{example} {options:?}: {name}: {}", ended.words());
             }
+            if is_traced {
+                reports.iter().for_each(|report| is_reported(report));
+            }
         }
         text.push_str(&SIDEWAY.row(example));
     }
@@ -91,10 +101,17 @@ fn sideway_ping_pong() {
 #[test]
 fn ibverbs_loopback() {
     let Some(folder) = IBVERBS.examples("ibverbs_loopback") else { return };
-    let (code, stdout, stderr) = ended(mkey_run(&["--only"]).arg(folder.join("loopback")));
-    assert_eq!(code, 0, "{stdout}\n{stderr}");
-    let mut lines: Vec<_> = stdout.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["received", "sent"], "{stderr}");
+    let report_folder = tempfile::tempdir().unwrap();
+    let report = report_folder.path().join("report");
+    let program = [folder.join("loopback")];
+    let run = mkey_run(&[&["--only".into()], &program[..]].concat());
+    for mut command in [run, mkey_trace(&report, &program)] {
+        let (code, stdout, stderr) = ended(&mut command);
+        assert_eq!(code, 0, "{command:?}: {stdout}\n{stderr}");
+        let mut lines: Vec<_> = stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["received", "sent"], "{command:?}: {stderr}");
+    }
+    is_reported(&report);
     page::compare("ibverbs", &format!("{HEAD}{}", IBVERBS.row("loopback")));
 }

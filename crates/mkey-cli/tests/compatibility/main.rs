@@ -19,6 +19,7 @@ mod list;
 mod page;
 mod pair;
 mod python;
+mod traced;
 mod two_processes;
 
 pub use preloaded::{ended, has, library, mkey_run};

@@ -17,6 +17,28 @@ const AT_LEAST: usize = 125;
 /// Tests that there are in version 44, which the page tells of.
 const OF: usize = 273;
 
+/// How they are run, in their folder. Warnings of the interpreter would stand in the middle of results.
+pub const RUN: [&str; 5] = [PYTHON, "-W", "ignore", "tests/run_tests.py", "-v"];
+
+/// Runs them in a folder, where they are put before. None may fail.
+pub fn all_pass(mut command: Command, folder: &Path) -> BTreeMap<String, Group> {
+    unpack(folder);
+    // What they print of themselves is on standard error.
+    let (code, stdout, stderr) = ended(command.current_dir(folder));
+    let (groups, bad) = read(&stderr);
+    assert!(bad.is_empty() && code == 0, "{bad:?}\n{stdout}\n{stderr}");
+    let (passed, left_out) = counted(&groups);
+    assert!(stderr.contains(&format!("Ran {} tests", passed + left_out)), "{stderr}");
+    assert!(passed >= AT_LEAST, "{passed} passed\n{stderr}");
+    groups
+}
+
+/// How many passed, and how many were left out.
+fn counted(groups: &BTreeMap<String, Group>) -> (usize, usize) {
+    let passed = groups.values().map(|group| group.passed).sum();
+    (passed, groups.values().flat_map(|group| group.skipped.values()).sum())
+}
+
 /// What became of the tests of one file.
 #[derive(Default)]
 pub struct Group {
@@ -32,20 +54,12 @@ fn rdma_core_s_own_tests_pass() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    unpack(folder.path());
     // Some tests register such pages.
     let pages = HugePages::reserve(test);
-    // Warnings of the interpreter would stand in the middle of results.
-    let run = ["--only", PYTHON, "-W", "ignore", "tests/run_tests.py", "-v"];
-    // What they print of themselves is on standard error.
-    let (code, stdout, stderr) = ended(mkey_run(&run).current_dir(folder.path()));
-    let (groups, bad) = read(&stderr);
+    let run = [&["--only"], &RUN[..]].concat();
+    let groups = all_pass(mkey_run(&run), folder.path());
     println!("{}", text(&groups));
-    assert!(bad.is_empty() && code == 0, "{bad:?}\n{stdout}\n{stderr}");
-    let passed: usize = groups.values().map(|group| group.passed).sum();
-    let left_out: usize = groups.values().flat_map(|group| group.skipped.values()).sum();
-    assert!(stderr.contains(&format!("Ran {} tests", passed + left_out)), "{stderr}");
-    assert!(passed >= AT_LEAST, "{passed} passed\n{stderr}");
+    let (passed, left_out) = counted(&groups);
     if passed + left_out != OF {
         return skipped(test, "the page tells of another version's tests");
     }

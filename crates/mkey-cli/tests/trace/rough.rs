@@ -1,7 +1,7 @@
-//! Programs that have no verbs, crash, are killed, fork, or do a great deal.
+//! Programs that crash, are killed, or do a great deal.
 
 use crate::c::{Built, build_short};
-use crate::{common, mkey_trace, read};
+use crate::{mkey_trace, read};
 use mkey_trace::format::Recording;
 use std::os::unix::process::ExitStatusExt;
 
@@ -42,21 +42,6 @@ fn calls(recording: &Recording, verb: &str) -> usize {
     recording.calls.iter().filter(|call| call.verb == verb).count()
 }
 
-#[test]
-fn a_program_without_verbs_is_told_as_that() {
-    let (code, stdout, stderr) =
-        common::run(&mut mkey_trace(&["--", "sh", "-c", "echo out; exit 3"]));
-    assert_eq!((code, &*stdout), (3, "out\n"), "{stderr}");
-    assert!(stderr.contains("no RDMA device was opened"), "{stderr}");
-}
-
-#[test]
-fn a_program_that_is_not_there_is_told_as_that() {
-    let (code, stdout, stderr) = common::run(&mut mkey_trace(&["--", "/no/such/program"]));
-    assert_eq!((code, &*stdout), (127, ""), "{stderr}");
-    assert!(stderr.contains("/no/such/program"), "{stderr}");
-}
-
 /// What was called before a program crashed, or was killed, is recorded to the last call.
 #[test]
 fn what_a_program_did_before_it_crashed_is_known() {
@@ -78,44 +63,6 @@ fn what_a_program_did_before_it_crashed_is_known() {
         let left: Vec<_> = recording.regions.iter().filter(|region| region.to.is_none()).collect();
         assert!(matches!(left.as_slice(), [region] if region.len == 8192), "{left:?}");
     }
-}
-
-#[test]
-fn children_and_what_they_become_are_recorded_beside_their_parent() {
-    let test = "children_and_what_they_become_are_recorded_beside_their_parent";
-    let main = "int main(int argc, char **argv)
-{
-	int status;
-
-	begin();
-	reg(4096);
-	if (argc > 1)
-		return 0;
-	for (int i = 0; i < 3; i++) {
-		if (fork() == 0) {
-			if (i == 2)
-				execl(argv[0], argv[0], \"again\", NULL);
-			begin();
-			reg(100 * (i + 1));
-			exit(0);
-		}
-		CHECK(wait(&status) > 0 && status == 0);
-	}
-	return 0;
-}
-";
-    let Some(program) = build(test, main) else { return };
-    let (status, _, stderr, recording) = traced(&program, &[]);
-    assert_eq!(status, 0, "{stderr}");
-    let mut lengths: Vec<_> =
-        recording.regions.iter().map(|region| (region.process, region.len)).collect();
-    lengths.sort_by_key(|(_, len)| *len);
-    lengths.dedup_by_key(|(process, _)| *process);
-    let of: Vec<_> = lengths.iter().map(|(_, len)| *len).collect();
-    assert_eq!(of, [100, 200, 4096, 4096], "{stderr}");
-    let first = recording.processes[0].pid;
-    let children = recording.processes.iter().filter(|process| process.parent == first);
-    assert_eq!(children.count(), 3);
 }
 
 #[test]
