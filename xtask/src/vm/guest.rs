@@ -24,6 +24,9 @@ use crate::workspace::Workspace;
 
 /// How long a boot may take, on a machine that has other work, too.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// How long a guest that runs its command may give no sign of life, of which it gives one in five
+/// seconds.
+const STANDSTILL: Duration = Duration::from_secs(240);
 /// How often a boot is tried.
 const BOOTS: usize = 4;
 /// Words of the line in which a kernel begins to say what it dies of.
@@ -37,6 +40,8 @@ pub struct Guest<'a> {
     pub processors: u32,
     /// How long the command may take once the guest is up.
     pub limit: Duration,
+    /// How long it may give no sign of life meanwhile.
+    pub standstill: Duration,
     /// Whether there is an IOMMU, and behind it a device for VFIO (qemu's `edu`).
     pub iommu: bool,
     /// Variables of the command.
@@ -62,6 +67,8 @@ pub enum End {
     Status(u8),
     /// The command took longer than it may.
     TimedOut,
+    /// The guest as a whole came to a stop before the command ended.
+    StoodStill,
     /// The guest ended before the command did.
     Died,
 }
@@ -72,7 +79,7 @@ impl End {
         match self {
             Self::Status(status) => status,
             Self::TimedOut => 124,
-            Self::Died => 125,
+            Self::StoodStill | Self::Died => 125,
         }
     }
 }
@@ -111,6 +118,7 @@ impl<'a> Guest<'a> {
             memory_mib: 2048,
             processors: 2,
             limit: Duration::from_secs(600),
+            standstill: STANDSTILL,
             iommu: false,
             environment: Vec::new(),
             mounts,
@@ -129,12 +137,13 @@ impl<'a> Guest<'a> {
     }
 
     /// Boots the guest, runs `command` in it and waits for its end. Output is passed on as it
-    /// comes. A guest that does not come up, or whose kernel dies, is booted again with one
-    /// processor: kernels change their own code (breakpoints of tracepoints and kprobes, static
-    /// branches and calls), and before qemu 8.1 a processor that translates the code just then
-    /// keeps what it read. Some three in a hundred of new kernels die so, one in ten of those whose
-    /// functions are probed, by `int3`, at address 0, or without a word. A processor that is alone
-    /// runs no stale translation, so what kills its kernel does so in each boot.
+    /// comes. A guest that does not come up, whose kernel dies, or that stands still, command
+    /// and all, is booted again with one processor: kernels change their own code (breakpoints
+    /// of tracepoints and kprobes, static branches and calls), and before qemu 8.1 a processor
+    /// that translates the code just then keeps what it read. Some three in a hundred of new
+    /// kernels die so, one in ten of those whose functions are probed, by `int3`, at address
+    /// 0, or without a word. A processor that is alone runs no stale translation, so what
+    /// kills its kernel does so in each boot.
     pub fn run(&self, command: &[OsString]) -> Result<Ended> {
         let image = image::build(self.kernel)?;
         let (mut before, mut processors) = (Vec::new(), self.processors);
@@ -149,12 +158,16 @@ impl<'a> Guest<'a> {
             let what = match (boot.begun(), ended.end) {
                 (false, _) => "did not come up".into(),
                 (true, End::TimedOut) => format!("was stopped after {} s", self.limit.as_secs()),
+                (true, End::StoodStill) => {
+                    format!("gave no sign of life for {} s", self.standstill.as_secs())
+                }
                 (true, _) => format!("died (qemu ended with {})", ended.qemu),
             };
             let what = format!("guest {} {what}: {}", self.kernel.release, log.why());
             eprintln!("{what}; its log: {}\n{}", log.path.display(), log.told());
             // Not if qemu itself was killed.
-            let died = ended.end == End::Died && ended.qemu.success();
+            let died =
+                ended.end == End::Died && ended.qemu.success() || ended.end == End::StoodStill;
             before.push(what);
             let boots = before.len();
             if boot.begun() && !died || boots == BOOTS {
@@ -233,26 +246,34 @@ impl Boot {
         let (stdout, stderr) = streams.read();
         let end = match fs::read_to_string(self.control("status")) {
             Ok(status) => End::Status(status_of(&status)?),
-            Err(_) if waited? => End::Died,
-            Err(_) => End::TimedOut,
+            Err(_) => waited?,
         };
         Ok(Ended { end, stdout, stderr, qemu, before: Vec::new() })
     }
 
-    /// Waits for the end of qemu, and says whether it came within the limits.
-    fn wait(&self, guest: &Guest<'_>, qemu: &mut Child) -> Result<bool> {
+    /// Waits for the end of qemu, and says how the guest ended if the command did not.
+    fn wait(&self, guest: &Guest<'_>, qemu: &mut Child) -> Result<End> {
         let mut since = Instant::now();
         let mut begun = false;
+        let (mut sign, mut alive) = (String::new(), since);
         while qemu.try_wait().context("cannot wait for qemu")?.is_none() {
             if !begun && self.begun() {
                 (begun, since) = (true, Instant::now());
+                alive = since;
             }
             if since.elapsed() > if begun { guest.limit } else { BOOT_LIMIT } {
-                return Ok(false);
+                return Ok(End::TimedOut);
+            }
+            // Not there before it has begun, and empty while it is written.
+            let now = fs::read_to_string(self.control("alive")).unwrap_or_default();
+            if now != sign {
+                (sign, alive) = (now, Instant::now());
+            } else if begun && alive.elapsed() > guest.standstill {
+                return Ok(End::StoodStill);
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(true)
+        Ok(End::Died)
     }
 
     fn qemu(&self, guest: &Guest<'_>, processors: u32) -> Command {
@@ -380,7 +401,7 @@ mod tests {
     fn an_end_is_the_commands_own_status_or_says_why_there_is_none() {
         assert_eq!(End::Status(7).status(), 7);
         assert_eq!(End::TimedOut.status(), 124);
-        assert_eq!(End::Died.status(), 125);
+        assert_eq!((End::Died.status(), End::StoodStill.status()), (125, 125));
         assert_eq!(status_of("255\n").unwrap(), 255);
         assert!(status_of("").is_err() && status_of("256").is_err());
     }

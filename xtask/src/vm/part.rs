@@ -146,19 +146,21 @@ fn ends(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// A guest whose kernel dies, with a word or by a reset of the machine, is booted again.
+/// A guest whose kernel dies, with a word or by a reset of the machine, is booted again, and so is one
+/// of which nothing goes on.
 fn booted_again(workspace: &Workspace, kernel: &Kernel, report: &mut Report) -> Result<()> {
-    for die in ["echo c >/proc/sysrq-trigger", "echo b >/proc/sysrq-trigger"] {
-        println!("a kernel that dies once: {die}");
+    for die in ["echo c >/proc/sysrq-trigger", "echo b >/proc/sysrq-trigger", "kill -STOP -- -1"] {
+        println!("a guest that comes to a stop once: {die}");
         let share = tempfile::tempdir().context("cannot make a folder")?;
-        let guest = Guest::new(workspace, kernel).share(share.path())?;
+        let mut guest = Guest::new(workspace, kernel).share(share.path())?;
+        guest.standstill = Duration::from_secs(20);
         let once = format!(
-            "test -e /share/died && exit $(nproc); touch /share/died; sync; {die}; sleep 60"
+            "test -e /share/died && exit $(nproc); touch /share/died; sync; {die}; sleep 120"
         );
         let ended = guest.run(&["bash".into(), "-c".into(), once.into()])?;
         report.check(ended.end == End::Status(1) && !ended.before.is_empty(), || {
             let (end, before) = (ended.end, &ended.before);
-            format!("a guest whose kernel died once (`{die}`) ends with {end:?} after {before:?}")
+            format!("a guest that came to a stop once (`{die}`) ends with {end:?} after {before:?}")
         });
     }
     Ok(())

@@ -23,6 +23,8 @@ int main(void)
 	struct ibv_qp *qp, *peer;
 	static char memory[8192];
 	struct ibv_mr *mr;
+	struct ibv_sge entry = { (uintptr_t)memory, 64, 0 };
+	struct ibv_send_wr wr = { .sg_list = &entry, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
 	pthread_t thread;
 
 	context = open_first();
@@ -33,9 +35,12 @@ int main(void)
 	peer = make_qp(pd, cq);
 	mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(channel && mr);
-	connect_to(qp, peer->qp_num);
-	/* The peer does not answer: work is under way, and a timer runs. */
-	CHECK(write_to(qp, mr, 64, (uintptr_t)memory + 4096, mr->rkey) == 0);
+	connect_with(qp, peer->qp_num, 0, 7);
+	connect_with(peer, qp->qp_num, 0, 7);
+	/* The peer never has a receive: however long this program takes until it ends, work is under way, and
+	   a timer runs that is set again and again. An answer that never comes would be told of after a while. */
+	entry.lkey = mr->lkey;
+	CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 	CHECK(pthread_create(&thread, NULL, waits, NULL) == 0);
 	if (strcmp(how, "exit") == 0)
 		exit(5);

@@ -48,7 +48,8 @@ static inline struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 	return qp;
 }
 
-static inline void connect_to(struct ibv_qp *qp, uint32_t peer)
+/* `timeout`: for an answer, as a code. `rnr_retry`: tries where the peer has no receive, 7: without end. */
+static inline void connect_with(struct ibv_qp *qp, uint32_t peer, uint8_t timeout, uint8_t rnr_retry)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
 				    .max_dest_rd_atomic = 1, .min_rnr_timer = 1 };
@@ -58,10 +59,15 @@ static inline void connect_to(struct ibv_qp *qp, uint32_t peer)
 	CHECK(ibv_query_gid(qp->context, 1, 0, &attr.ah_attr.grh.dgid) == 0);
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 8, .retry_cnt = 1, .rnr_retry = 1,
-				     .max_rd_atomic = 1 };
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = timeout, .retry_cnt = 1,
+				     .rnr_retry = rnr_retry, .max_rd_atomic = 1 };
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 			    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static inline void connect_to(struct ibv_qp *qp, uint32_t peer)
+{
+	connect_with(qp, peer, 8, 1);
 }
 
 static inline int write_to(struct ibv_qp *qp, struct ibv_mr *from, uint32_t length, uint64_t to,

@@ -17,8 +17,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes that the kernel is asked to keep for the receiver. Without privilege it gives what it likes.
-const BUFFER: usize = 4 << 20;
+/// Bytes that the kernel is asked to keep for the receiver; it doubles them, for what it has around each
+/// packet. Without privilege it gives no more than `net.core.rmem_max`.
+///
+/// Nothing holds a sender of UC and UD back, and what its receiver has not taken in when the buffer is full
+/// is lost for good: so it holds what programs post at once (20 messages of 8 MiB), even if the receiver has
+/// no processor meanwhile. It is a bound, and takes no memory itself; `net.ipv4.udp_mem` bounds all sockets.
+const BUFFER: usize = 128 << 20;
 /// The longest datagram, and the most that the kernel hands over at once.
 pub(super) const LONGEST: usize = 65_535;
 /// Of `linux/udp.h`.

@@ -71,6 +71,36 @@ fn packets_go_one_by_one_where_they_are_not_cut() {
     assert!(!from.socket.segments());
 }
 
+/// Nothing holds a sender of UC back: what its receiver does not take in yet is kept for it. Without
+/// privilege that is less.
+#[test]
+fn a_burst_is_kept_for_a_receiver_that_looks_at_nothing() {
+    const LENGTH: usize = 4096;
+    let (from, to) = (port("127.87.0.8"), port("127.87.0.9"));
+    let unprivileged = {
+        let other = std::net::UdpSocket::bind(("127.87.0.9", 0)).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&other, 1).is_err()
+    };
+    let holds = rustix::net::sockopt::socket_recv_buffer_size(&to.socket).unwrap();
+    assert!(unprivileged || holds == 256 << 20, "{holds}");
+    let path = from.path(to.gid, 5, true).unwrap();
+    // The rest is for what the kernel has around each packet.
+    let count = holds / 2 / LENGTH;
+    for psn in 0..count {
+        let packet = Outbound { length: LENGTH, ..packet(psn as u32, None) };
+        let sent = path.send(&packet, &mut |mut room| {
+            room.put(Bytes::of(&[7; LENGTH]));
+            true
+        });
+        assert_eq!(sent, Ok(()));
+    }
+    path.flush();
+    let mut buffer = vec![0; LONGEST];
+    let arrived = std::iter::from_fn(|| to.socket.receive(&mut buffer));
+    let arrived: usize = arrived.map(|it| it.length.div_ceil(it.segment)).sum();
+    assert!(count > 0 && arrived == count, "{arrived} of {count}");
+}
+
 /// Whether a port can be had is told without a socket that takes packets from who has it.
 #[test]
 fn a_port_that_is_ours_is_not_opened_once_more() {
