@@ -50,7 +50,7 @@ impl Arena {
     /// # Errors
     /// As [`Registration::new`].
     #[inline]
-    pub fn register<'a, D: Device>(
+    pub fn register<'a, D: Device + ?Sized>(
         &'a self,
         device: &'a D,
         pd: PdHandle,
@@ -210,7 +210,7 @@ impl From<Mapping> for Arena {
 
 /// Registered memory, which it borrows or owns; deregistered when dropped, before the memory goes.
 #[derive(Debug)]
-pub struct Registration<'a, D: Device, A: Borrow<Arena>> {
+pub struct Registration<'a, D: Device + ?Sized, A: Borrow<Arena>> {
     device: &'a D,
     /// Its keys.
     pub info: MrInfo,
@@ -218,7 +218,7 @@ pub struct Registration<'a, D: Device, A: Borrow<Arena>> {
     live: bool,
 }
 
-impl<'a, D: Device, A: Borrow<Arena>> Registration<'a, D, A> {
+impl<'a, D: Device + ?Sized, A: Borrow<Arena>> Registration<'a, D, A> {
     /// Registers `length` bytes from `offset` of `arena`.
     ///
     /// # Errors
@@ -258,7 +258,7 @@ impl<'a, D: Device, A: Borrow<Arena>> Registration<'a, D, A> {
     }
 }
 
-impl<D: Device, A: Borrow<Arena>> Drop for Registration<'_, D, A> {
+impl<D: Device + ?Sized, A: Borrow<Arena>> Drop for Registration<'_, D, A> {
     fn drop(&mut self) {
         if self.live {
             // On the way out of an error that is already told.

@@ -1,0 +1,231 @@
+//! Whole replays in rounds: each strategy once a round, so that drift meets them alike.
+
+use super::left::{Left, Why};
+use super::player;
+use super::report::{Figures, Row};
+use super::script::{Act, Step};
+use super::stage::Stage;
+use super::strategy::Strategy;
+use crate::bench::error::{Result, RowError};
+use crate::bench::measure::{Budget, Samples, median, nanoseconds};
+use crate::bench::progress::Progress;
+use crate::bench::report::{Missing, Outcome};
+use crate::bench::stop::Stop;
+use std::time::{Duration, Instant};
+
+/// Rounds where the time is too short for more.
+const LEAST: u64 = 3;
+/// Rounds at most.
+const MOST: u64 = 1_000;
+/// Steps after which a signal is looked for.
+const LOOK: usize = 1024;
+
+/// When the calls of a script are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Speed {
+    /// One after the other, without a pause
+    Asap,
+    /// At the times of the recording
+    Recorded,
+}
+
+/// A strategy in the making.
+struct Playing {
+    strategy: Strategy,
+    /// By stage: the steps that it plays.
+    steps: Vec<Vec<Step>>,
+    left: Left,
+    register: Samples,
+    deregister: Samples,
+    rounds: Vec<Round>,
+    refused: Option<String>,
+    failed: Option<Missing>,
+}
+
+/// What one replay took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    begin: u64,
+    calls: u64,
+    end: u64,
+    made: u64,
+    most_bytes: u64,
+    refused: u64,
+}
+
+impl Round {
+    fn total(&self) -> u64 {
+        self.begin.saturating_add(self.calls).saturating_add(self.end)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.begin += other.begin;
+        self.calls += other.calls;
+        self.end += other.end;
+        self.made += other.made;
+        self.refused += other.refused;
+        // Processes are played one after the other, and ran beside each other.
+        self.most_bytes = self.most_bytes.saturating_add(other.most_bytes);
+    }
+}
+
+/// Plays the stages by each strategy, `as-recorded` among them, for about `time`.
+///
+/// # Errors
+/// `Stopped`; whatever else keeps a strategy from being measured stands in its row.
+pub fn play(
+    stages: &[Stage],
+    strategies: &[Strategy],
+    speed: Speed,
+    time: Duration,
+    stop: &Stop,
+    progress: &Progress,
+) -> Result<Vec<Row>> {
+    let mut all: Vec<Playing> = strategies.iter().map(|s| Playing::new(*s, stages)).collect();
+    let least = if speed == Speed::Recorded { 1 } else { LEAST };
+    let budget = Budget::new(time, least, MOST);
+    let mut round = 0;
+    while budget.more(round) {
+        // Who goes first takes turns.
+        let count = all.len().max(1);
+        for place in 0..all.len() {
+            let number = (place + round as usize) % count;
+            let Some(playing) = all.get_mut(number) else { continue };
+            if playing.failed.is_some() {
+                continue;
+            }
+            stop.check()?;
+            progress.row(place, &format!("round {}, {}", round + 1, playing.strategy));
+            match playing.round(stages, speed, stop) {
+                Err(RowError::Stopped(signal)) => return Err(RowError::Stopped(signal)),
+                Err(error) => playing.failed = Some(error.missing()),
+                Ok(of_round) => playing.rounds.push(of_round),
+            }
+        }
+        round += 1;
+    }
+    let reference: Vec<f64> = all
+        .iter()
+        .find(|playing| playing.strategy == Strategy::AsRecorded)
+        .map(|playing| playing.rounds.iter().map(|round| round.total() as f64).collect())
+        .unwrap_or_default();
+    Ok(all.into_iter().map(|playing| playing.row(&reference)).collect())
+}
+
+impl Playing {
+    fn new(strategy: Strategy, stages: &[Stage]) -> Self {
+        let mut left = Left::default();
+        let steps = stages.iter().map(|stage| {
+            let (steps, of_stage) = stage.steps(strategy);
+            left.merge(&of_stage);
+            steps
+        });
+        let steps: Vec<Vec<Step>> = steps.collect();
+        let (register, deregister) = (Samples::new(1), Samples::new(1));
+        let (rounds, refused, failed) = (Vec::new(), None, None);
+        Self { strategy, steps, left, register, deregister, rounds, refused, failed }
+    }
+
+    fn round(&mut self, stages: &[Stage], speed: Speed, stop: &Stop) -> Result<Round> {
+        let mut sum = Round::default();
+        for number in 0..stages.len() {
+            let Some(stage) = stages.get(number) else { continue };
+            sum.add(&self.replay(stage, number, speed, stop)?);
+        }
+        Ok(sum)
+    }
+
+    fn replay(&mut self, stage: &Stage, number: usize, speed: Speed, stop: &Stop) -> Result<Round> {
+        let steps = self.steps.get(number).map(Vec::as_slice).unwrap_or_default();
+        let mut player = player::start(self.strategy, stage)?;
+        let mut round = Round::default();
+        let start = Instant::now();
+        player.begin()?;
+        round.begin = nanoseconds(start.elapsed());
+        let clock = Instant::now();
+        let first = steps.first().map_or(0, |step| step.at);
+        for (done, step) in steps.iter().enumerate() {
+            if done % LOOK == 0 {
+                stop.check()?;
+            }
+            if speed == Speed::Recorded {
+                let due = Duration::from_nanos(step.at.saturating_sub(first));
+                let early = due.saturating_sub(clock.elapsed());
+                sleep(early, stop)?;
+            }
+            let start = Instant::now();
+            let outcome = match step.act {
+                Act::Register => player.register(step.range),
+                Act::Deregister => player.deregister(step.range),
+            };
+            let took = nanoseconds(start.elapsed());
+            round.calls = round.calls.saturating_add(took);
+            match (outcome, step.act) {
+                (Ok(()), Act::Register) => self.register.record_ns(took),
+                (Ok(()), Act::Deregister) => self.deregister.record_ns(took),
+                (Err(error), _) if error.is_failure() => return Err(error),
+                (Err(error), _) => {
+                    round.refused += 1;
+                    self.refused.get_or_insert_with(|| error.to_string());
+                }
+            }
+        }
+        let start = Instant::now();
+        player.finish()?;
+        round.end = nanoseconds(start.elapsed());
+        (round.made, round.most_bytes) = (player.made(), player.most_bytes());
+        Ok(round)
+    }
+
+    fn row(mut self, reference: &[f64]) -> Row {
+        let strategy = self.strategy;
+        let refused = self.rounds.iter().map(|round| round.refused).max().unwrap_or(0);
+        if refused > 0 {
+            self.left.add(Why::Refused, refused, 0);
+        }
+        let of = |part: fn(&Round) -> u64| {
+            let mut values: Vec<f64> = self.rounds.iter().map(|round| part(round) as f64).collect();
+            median(&mut values)
+        };
+        let totals = self.rounds.iter().map(|round| round.total() as f64);
+        let pairs: Vec<(f64, f64)> = totals.zip(reference.iter().copied()).collect();
+        let mut ratios: Vec<f64> = pairs.iter().map(|(own, other)| own / other.max(1.0)).collect();
+        let mut savings: Vec<f64> = pairs.iter().map(|(own, other)| other - own).collect();
+        let figures = || {
+            Some(Figures {
+                rounds: self.rounds.len() as u64,
+                total_ns: of(Round::total)?,
+                begin_ns: of(|round| round.begin)?,
+                end_ns: of(|round| round.end)?,
+                ratio: median(&mut ratios)?,
+                saving_ns: median(&mut savings)?,
+                register: self.register.summary(),
+                deregister: self.deregister.summary(),
+                made: self.rounds.iter().map(|round| round.made).max()?,
+                most_bytes: self.rounds.iter().map(|round| round.most_bytes).max()?,
+                left: self.left.clone(),
+                refused: self.refused.clone(),
+            })
+        };
+        let outcome = match (self.failed.take(), figures) {
+            (Some(missing), _) => Outcome::NotMeasured(missing),
+            (None, mut figures) => match figures() {
+                Some(figures) => Outcome::Measured(Box::new(figures)),
+                None => Outcome::NotMeasured(Missing::plain("not played")),
+            },
+        };
+        Row { strategy, outcome }
+    }
+}
+
+/// Sleeps in parts, to hear of a signal.
+fn sleep(mut time: Duration, stop: &Stop) -> Result<()> {
+    const PART: Duration = Duration::from_millis(100);
+    while !time.is_zero() {
+        stop.check()?;
+        let part = time.min(PART);
+        std::thread::sleep(part);
+        time -= part;
+    }
+    Ok(())
+}
