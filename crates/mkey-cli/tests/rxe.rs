@@ -1,7 +1,11 @@
 //! Every command that measures, on a kernel's own device: soft-RoCE in a virtual machine
 //! (`cargo xtask vm`). Without the device `rxe0` these tests fail; they are ignored unless asked for.
 
+#[path = "common/c.rs"]
+mod c;
 mod common;
+#[path = "common/recorded.rs"]
+mod recorded;
 
 use common::{alone, mkey, run};
 use mkey_cli::bench::registration::report::{Sweep, Term};
@@ -13,6 +17,8 @@ use mkey_os::confine;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 const LABEL: &str = "figures of the software RNIC rxe0, not of a NIC";
 
@@ -269,4 +275,43 @@ fn doctor_opens_it_tries_it_and_samples_its_keys() {
     assert_eq!(check("FORK_PROTECTION", "")["values"]["copy_on_fork"], "true");
     // It is no hardware: PFC and the like are not its business.
     assert_eq!(check("PFC", "")["status"], "not-applicable");
+}
+
+/// As of our own device, where libibverbs calls its own functions and drivers post what they bind.
+#[test]
+#[ignore = "needs a kernel's RDMA device: cargo xtask test --only vm"]
+fn what_a_program_does_on_it_is_recorded() {
+    use mkey_trace::raw::Op::{Bind, Recv, Send, Write};
+    let test = "what_a_program_does_on_it_is_recorded";
+    let Some(program) = c::build_short(test, include_str!("c/traced_rxe.c")) else { return };
+    let job = recorded::Job::new();
+    let library = |name| Path::new(env!("CARGO_BIN_EXE_mkey")).with_file_name(name);
+    let mut libraries = library("libmkey_preload.so").into_os_string();
+    libraries.push(":");
+    libraries.push(library("libmkey_watch.so"));
+    let mut command = Command::new(program.path());
+    command.env("LD_PRELOAD", libraries).env("MKEY_TRACE", job.folder()).env("MKEY_DEVICES", "0");
+    // The guest has little memory.
+    command.env("MKEY_TRACE_LIMIT", (16 << 20).to_string());
+    assert_eq!(run(&mut command), (0, "rxe0\n".into(), String::new()));
+    let process = job.process();
+    assert_eq!((process.devices[0].0.soft, &*process.devices[0].1), (0, "rxe0"));
+    let verbs = process.verbs();
+    assert_eq!(verbs["ibv_reg_mr"], (2, 1));
+    for (verb, times) in [("ibv_dereg_mr", 1), ("ibv_modify_qp", 6), ("ibv_bind_mw", 1)] {
+        assert_eq!(verbs[verb], (times, 0), "{verb}");
+    }
+    let queues: Vec<_> = process.queues.iter().map(recorded::work).collect();
+    let expected = [
+        (vec![(Recv, 3)], 0, 1, 0),
+        (vec![(Send, 1), (Write, 15), (Bind, 1)], 0, 13, 1),
+        (vec![], 0, 0, 0),
+    ];
+    assert_eq!(queues, expected);
+    assert_eq!(process.mrs.len(), 1);
+    assert_eq!(process.mrs[0].uses, [1, 14 + 1, 0, 3, 1]);
+    let failures: Vec<_> =
+        process.failures.iter().map(|(failure, _)| (failure.status, failure.op)).collect();
+    assert_eq!(failures, [(10, Write as u32)]);
+    assert!(process.findings.is_empty(), "{:?}", process.findings);
 }

@@ -3,8 +3,8 @@
 //! and as captures of them. What a traced program left: arbitrary bytes as the file of a process, as what
 //! a recording is put together from, and as a recording.
 
+mod abandoned;
 mod capture;
-mod recording;
 mod trace;
 mod wire;
 
@@ -17,11 +17,11 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("access_check", fuzz_access_check),
     ("pcap", fuzz_pcap),
+    ("raw_records", fuzz_raw_records),
     ("roce_frame", fuzz_roce_frame),
     ("roce_packet", fuzz_roce_packet),
     ("trace_assembly", fuzz_trace_assembly),
     ("trace_format", fuzz_trace_format),
-    ("trace_raw", fuzz_trace_raw),
     ("work_request", fuzz_work_request),
 ];
 
@@ -33,6 +33,11 @@ pub fn fuzz_access_check(data: &[u8]) {
 /// Memory-management work requests: bind, invalidate, fast registration.
 pub fn fuzz_work_request(data: &[u8]) {
     run(data, Mix::WorkRequests);
+}
+
+/// What a traced process wrote after its file's header, as it may be found when the process was killed.
+pub fn fuzz_raw_records(data: &[u8]) {
+    abandoned::records(data);
 }
 
 /// A UDP datagram, as a peer may send it: what is read from it is written as the same bytes.
@@ -49,11 +54,6 @@ pub fn fuzz_roce_frame(data: &[u8]) {
 /// A capture file, as `mkey pcap` reads it: what it makes of it is consistent in itself.
 pub fn fuzz_pcap(data: &[u8]) {
     capture::file(data);
-}
-
-/// What a traced process wrote, as it may be found after it was killed: records after a header.
-pub fn fuzz_trace_raw(data: &[u8]) {
-    recording::raw(data);
 }
 
 /// A recording: what is read of it is written, and read as the same.

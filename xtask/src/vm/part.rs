@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -31,9 +31,6 @@ const TESTS: [(&str, &str); 9] = [
     ("mkey-conformance", "ibverbs"),
     ("mkey-conformance", "differential_rxe"),
 ];
-
-/// Those whose C programs are built before, as guests have no compiler.
-const HAVE_PROGRAMS: [&str; 1] = ["trace_rxe"];
 
 /// The part `vm`.
 pub fn part(workspace: &Workspace) -> Result<Report> {
@@ -184,20 +181,8 @@ pub fn run_test_binary(
     let share = tempfile::tempdir().context("cannot make a folder")?;
     let skips = share.path().join("skips");
     fs::write(&skips, "").with_context(|| format!("cannot write {}", skips.display()))?;
-    if HAVE_PROGRAMS.contains(&test) {
-        let programs = share.path().join("programs");
-        fs::create_dir(&programs).with_context(|| format!("cannot make {}", programs.display()))?;
-        let mut command = Command::new(&binary);
-        command.args(arguments).env("MKEY_TEST_PROGRAMS_INTO", &programs);
-        command.env("XTASK_SKIPS", &skips);
-        let output =
-            command.output().with_context(|| format!("cannot run {}", binary.display()))?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "{test} builds no programs: {said}");
-    }
     let mut guest = guest.share(share.path())?;
     guest.environment.push(("XTASK_SKIPS".into(), "/share/skips".into()));
-    guest.environment.push(("MKEY_TEST_PROGRAMS".into(), "/share/programs".into()));
     let name = format!("{test} of {package} in {}", guest.kernel.release);
     println!("{name}");
     let command: Vec<_> = [binary.into_os_string()].iter().chain(arguments).cloned().collect();

@@ -13,6 +13,7 @@ use crate::bench::export;
 use crate::cli::print;
 use crate::exit::End;
 use crate::html;
+use crate::model::check::printable;
 use crate::run::check::say;
 use advice::Advice;
 use analyse::Report;
@@ -90,8 +91,8 @@ fn write_outputs(
     let report = Report::told(recording, args.lang.lang());
     let advice = Advice::of(recording);
     let words = || match instead {
-        Some(words) => format!("mkey: {words}\n"),
-        None => text(&report),
+        Some(words) => format!("mkey: {}\n", printable(words)),
+        None => format!("{}\n{}", text(&report), advice::text::text(&advice)),
     };
     let printed = match &args.report {
         Some(path) => export::write(path, words().as_bytes()),

@@ -11,6 +11,8 @@ mod in_container;
 mod outlives;
 #[path = "../common/preloaded.rs"]
 mod preloaded;
+#[path = "../common/recorded.rs"]
+mod recorded;
 
 mod abuse;
 mod check;

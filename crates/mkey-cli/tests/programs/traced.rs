@@ -3,126 +3,19 @@
 
 use crate::c::{build_short, build_with};
 use crate::preloaded::watch;
+use crate::recorded::{Job, Process, work};
 use crate::{ended, mkey_run, succeeds};
-use mkey_trace::raw::{self, File, Op, Record, USES, Use, Verb, Wrong};
+use mkey_trace::raw::{self, Op, USES, Use, Verb, Wrong};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 use std::process::Command;
-use tempfile::TempDir;
 
-/// What the processes of a job wrote.
-struct Job {
-    folder: TempDir,
-}
-
-/// The records of a process.
-#[derive(Default)]
-struct Process {
-    ended: bool,
-    lost: u64,
-    calls: Vec<raw::Call>,
-    mrs: Vec<raw::Mr>,
-    queues: Vec<raw::Queue>,
-    threads: Vec<raw::Thread>,
-    windows: Vec<raw::Window>,
-    failures: Vec<(raw::Failure, raw::Queue)>,
-    findings: Vec<raw::Finding>,
-    devices: Vec<(raw::Device, String)>,
-}
-
-impl Job {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
-    }
-
-    /// A program that is recorded.
-    fn of(&self, program: &Path) -> Command {
-        let mut command = mkey_run(&[Path::new("--only"), program]);
-        command.env("MKEY_TRACE", self.folder.path()).env("LD_PRELOAD", watch());
-        command
-    }
-
-    /// What was recorded, of the processes that opened a device: the first one first.
-    fn processes(&self) -> Vec<Process> {
-        let files = std::fs::read_dir(self.folder.path()).unwrap();
-        let mut processes: Vec<(u64, Process)> = files
-            .map(|file| {
-                let bytes = written(&file.unwrap().path());
-                let file = File::parse(&bytes).unwrap();
-                (file.header().began, process(&file))
-            })
-            .collect();
-        processes.sort_by_key(|(began, _)| *began);
-        processes.into_iter().map(|(_, process)| process).collect()
-    }
-
-    fn process(&self) -> Process {
-        let mut processes = self.processes();
-        assert_eq!(processes.len(), 1);
-        processes.pop().unwrap()
-    }
-}
-
-/// The part of a file that was written to; the rest is room.
-fn written(path: &Path) -> Vec<u8> {
-    let mut file = std::fs::File::open(path).unwrap();
-    let mut bytes = vec![0; raw::HEADER];
-    file.read_exact(&mut bytes).unwrap();
-    let used = File::parse(&bytes).unwrap().header().used;
-    file.take(used - raw::HEADER as u64).read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
-fn process(file: &File<'_>) -> Process {
-    let header = file.header();
-    let mut process = Process { ended: header.ended != 0, lost: header.lost, ..Process::default() };
-    for (_, record) in file.records() {
-        match record {
-            Record::Call(call) => process.calls.push(call),
-            Record::Mr(mr) => process.mrs.push(mr),
-            Record::Queue(queue) => process.queues.push(queue),
-            Record::Thread(thread) => process.threads.push(thread),
-            Record::Window(window) => process.windows.push(window),
-            Record::Failure(failure) => {
-                let queue = file.get::<raw::Queue>(failure.queue).unwrap();
-                process.failures.push((failure, queue));
-            }
-            Record::Finding(finding) => process.findings.push(finding),
-            Record::Device(device, name) => {
-                process.devices.push((device, String::from_utf8(name.to_vec()).unwrap()));
-            }
-            Record::Stack(..) | Record::Module(..) | Record::Maps(..) | Record::Remote(_) => {}
-        }
-    }
-    process
-}
-
-impl Process {
-    /// How many calls there were of each verb, and how many of them failed.
-    fn verbs(&self) -> BTreeMap<&'static str, (usize, usize)> {
-        let mut verbs = BTreeMap::<_, (usize, usize)>::new();
-        for call in &self.calls {
-            let (calls, failed) = verbs.entry(Verb::of(call.verb).unwrap().name()).or_default();
-            *calls += 1;
-            *failed += usize::from(call.errno != 0);
-        }
-        verbs
-    }
-
-    fn calls_of(&self, verb: Verb) -> Vec<&raw::Call> {
-        self.calls.iter().filter(|call| call.verb == verb as u16).collect()
-    }
-}
-
-/// What a queue did: posted by operation, inline, completed, failed.
-fn work(queue: &raw::Queue) -> (Vec<(Op, u64)>, u64, u64, u64) {
-    use Op::{Atomic, Bind, LocalInv, Other, Read, Recv, Send, Write};
-    let all = [Send, Write, Read, Atomic, Bind, LocalInv, Recv, Other];
-    let posted = all.map(|op| (op, queue.posted[op as usize]));
-    let posted = posted.into_iter().filter(|(_, posted)| *posted > 0).collect();
-    (posted, queue.inlined, queue.completed, queue.failed)
+/// A program that is recorded.
+fn traced(job: &Job, program: &Path) -> Command {
+    let mut command = mkey_run(&[Path::new("--only"), program]);
+    command.env("MKEY_TRACE", job.folder()).env("LD_PRELOAD", watch());
+    command
 }
 
 #[test]
@@ -130,7 +23,7 @@ fn so_many_of_everything_are_recorded() {
     let test = "so_many_of_everything_are_recorded";
     let Some(program) = build_short(test, include_str!("../c/traced.c")) else { return };
     let job = Job::new();
-    assert_eq!(succeeds(&mut job.of(&program.path())), "well\n");
+    assert_eq!(succeeds(&mut traced(&job, &program.path())), "well\n");
     let process = job.process();
     assert!(process.ended);
     assert_eq!(process.lost, 0);
@@ -273,7 +166,7 @@ fn an_allocator_of_the_program_s_is_seen_as_the_c_library_s() {
 
 fn each_mistake_once(program: &Path) {
     let job = Job::new();
-    assert_eq!(succeeds(&mut job.of(program)), "well\n");
+    assert_eq!(succeeds(&mut traced(&job, program)), "well\n");
     let process = job.process();
     let mut found = BTreeMap::new();
     for finding in &process.findings {
@@ -299,7 +192,7 @@ fn without_the_other_library_memory_that_goes_is_not_seen() {
     let test = "without_the_other_library_memory_that_goes_is_not_seen";
     let Some(program) = build_short(test, include_str!("../c/traced_wrong.c")) else { return };
     let job = Job::new();
-    assert_eq!(succeeds(job.of(&program.path()).env_remove("LD_PRELOAD")), "well\n");
+    assert_eq!(succeeds(traced(&job, &program.path()).env_remove("LD_PRELOAD")), "well\n");
     let found: Vec<_> = job.process().findings.iter().map(|finding| finding.wrong).collect();
     assert_eq!(found.len(), 4, "{found:?}");
     let gone =
@@ -312,7 +205,7 @@ fn threads_children_and_other_programs_are_each_recorded_by_themselves() {
     let test = "threads_children_and_other_programs_are_each_recorded_by_themselves";
     let Some(program) = build_short(test, include_str!("../c/traced_many.c")) else { return };
     let job = Job::new();
-    assert_eq!(succeeds(&mut job.of(&program.path())), "well\n");
+    assert_eq!(succeeds(&mut traced(&job, &program.path())), "well\n");
     each_by_itself(&job, true);
 }
 
@@ -322,7 +215,7 @@ fn what_a_killed_process_did_is_recorded() {
     let test = "what_a_killed_process_did_is_recorded";
     let Some(program) = build_short(test, include_str!("../c/traced_many.c")) else { return };
     let job = Job::new();
-    let (code, _, stderr) = ended(job.of(&program.path()).env("KILLED", "1"));
+    let (code, _, stderr) = ended(traced(&job, &program.path()).env("KILLED", "1"));
     assert_eq!((code, &*stderr), (-1, ""));
     each_by_itself(&job, false);
 }
@@ -364,14 +257,14 @@ fn programs_behave_as_they_do_without() {
     for (name, source, said) in programs {
         let Some(program) = build_short(test, source) else { return };
         let job = Job::new();
-        assert_eq!(succeeds(&mut job.of(&program.path())), said, "{name}");
+        assert_eq!(succeeds(&mut traced(&job, &program.path())), said, "{name}");
         assert!(!job.processes().is_empty(), "{name}");
     }
     let Some(program) = build_short(test, include_str!("../c/exit.c")) else { return };
     for (how, code) in [("exit", 5), ("_exit", 6), ("return", 7), ("thread", 8)] {
         let job = Job::new();
         // It may be told, on a busy machine, that its peer does not answer.
-        let (got, stdout, _) = ended(job.of(&program.path()).env("HOW", how));
+        let (got, stdout, _) = ended(traced(&job, &program.path()).env("HOW", how));
         assert_eq!((got, &*stdout), (code, ""), "{how}");
         assert_eq!(job.process().ended, how != "_exit", "{how}");
     }
@@ -387,15 +280,15 @@ fn who_does_not_ask_is_not_recorded() {
                   puts(same == poll ? \"the same\" : \"another\");\n\treturn 0;\n}\n";
     let Some(program) = build_short(test, source) else { return };
     let job = Job::new();
-    let mut command = job.of(&program.path());
+    let mut command = traced(&job, &program.path());
     assert_eq!(succeeds(&mut command), "another\n");
     assert_eq!(job.processes().len(), 1);
     let job = Job::new();
-    assert_eq!(succeeds(job.of(&program.path()).env("MKEY_TRACE", "")), "the same\n");
+    assert_eq!(succeeds(traced(&job, &program.path()).env("MKEY_TRACE", "")), "the same\n");
     assert_eq!(job.processes().len(), 0);
     // A folder that is none.
-    let mut command = job.of(&program.path());
-    let none = job.folder.path().join("none");
+    let mut command = traced(&job, &program.path());
+    let none = job.folder().join("none");
     assert_eq!(ended(command.env("MKEY_TRACE", none)), (0, "the same\n".into(), String::new()));
 }
 
@@ -412,7 +305,7 @@ fn real_devices_alone_can_be_recorded() {
     let (code, stdout, stderr) = ended(command.env_remove("MKEY_TRACE"));
     assert_eq!((code, &*stdout), (0, "1\n"));
     assert!(stderr.contains("MKEY_DEVICES=0 is not a number from 1 to 64"), "{stderr}");
-    command.env("MKEY_TRACE", job.folder.path());
+    command.env("MKEY_TRACE", job.folder());
     assert_eq!(ended(&mut command), (0, "0\n".into(), String::new()));
     assert_eq!(job.processes().len(), 0);
 }
@@ -425,7 +318,7 @@ fn a_program_of_address_sanitizer_s_is_recorded() {
     let arguments = ["-fsanitize=address", "-libverbs", "-lpthread"];
     let Some(program) = build_with(test, &source, &arguments) else { return };
     let job = Job::new();
-    let mut command = job.of(&program.path());
+    let mut command = traced(&job, &program.path());
     let text = succeeds(command.env("ASAN_OPTIONS", "detect_leaks=0"));
     assert_eq!(text, "well\n");
     assert_eq!(job.process().verbs()["ibv_create_qp"], (9, 0));

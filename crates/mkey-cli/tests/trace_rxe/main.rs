@@ -1,6 +1,5 @@
 //! `mkey trace` of programs on the kernel's soft-RoCE, in a virtual machine (`cargo xtask vm`): it finds
-//! what it finds on a software RNIC, and its times are those of the kernel's own probes. There is no compiler
-//! there: the programs are built on the host before.
+//! what it finds on a software RNIC, and its times are those of the kernel's own probes.
 
 #[path = "../common/c.rs"]
 mod c;
@@ -40,11 +39,9 @@ fn traced(program: &Built) -> Recording {
 fn a_program_of_a_known_pattern_is_found_to_do_just_that() {
     let _alone = alone();
     let test = "a_program_of_a_known_pattern_is_found_to_do_just_that";
-    let patterns = [1, 2].map(Pattern::random);
-    let programs: Vec<_> =
-        patterns.iter().map(|pattern| build_short(test, &pattern.source())).collect();
-    for (pattern, program) in patterns.iter().zip(programs) {
-        let Some(program) = program else { return };
+    for seed in [1, 2] {
+        let pattern = Pattern::random(seed);
+        let Some(program) = build_short(test, &pattern.source()) else { return };
         let recording = traced(&program);
         assert!(recording.devices.iter().all(|device| !device.soft), "{:?}", recording.devices);
         pattern.check(&recording);

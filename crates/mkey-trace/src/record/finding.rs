@@ -50,6 +50,9 @@ impl Recorder {
         if self.count(name) {
             return;
         }
+        // What is freed while the thread's stack is asked for is no concern of the program's. Where memory
+        // is given back the thread is inside already.
+        let _inside = thread::Inside::enter();
         let _making = self.findings.making.lock();
         if self.count(name) {
             return;

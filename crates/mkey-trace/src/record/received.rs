@@ -11,7 +11,7 @@ const PLACES: usize = 1 << 16;
 
 /// The addresses.
 pub struct Received {
-    places: &'static [AtomicU64],
+    places: &'static [[AtomicU64; 2]],
 }
 
 /// What became of an address.
@@ -28,43 +28,42 @@ pub enum Noted {
 impl Received {
     /// None yet. Without memory none ever is.
     pub fn new() -> Self {
-        Self { places: memory::zeros(PLACES).unwrap_or_default() }
+        Self { places: memory::zeros(PLACES / 2).unwrap_or_default() }
     }
 
     /// A receive into memory from `addr` on is posted.
     #[inline]
     pub fn note(&self, addr: u64) -> Noted {
-        let mut free = None;
-        for place in self.pair(addr) {
-            match place.load(Relaxed) {
-                0 => free = free.or(Some(place)),
-                other if other == addr => return Noted::Twice,
-                _ => {}
-            }
+        let [one, two] = self.pair(addr);
+        let (first, second) = (one.load(Relaxed), two.load(Relaxed));
+        if first == addr || second == addr {
+            return if addr == 0 { Noted::Not } else { Noted::Twice };
         }
-        match free {
-            // Of two threads that take it at once one is not followed, and finds the other's at its end.
-            Some(place) if addr != 0 => {
-                place.store(addr, Relaxed);
-                Noted::New
-            }
-            _ => Noted::Not,
+        // Of two threads that take it at once one is not followed, and finds the other's at its end.
+        match (first, second) {
+            (0, _) => one.store(addr, Relaxed),
+            (_, 0) => two.store(addr, Relaxed),
+            _ => return Noted::Not,
         }
+        Noted::New
     }
 
     /// The receive that [`Noted::New`] was said of is done.
     #[inline]
     pub fn forget(&self, addr: u64) {
-        if let Some(place) = self.pair(addr).iter().find(|place| place.load(Relaxed) == addr) {
-            place.store(0, Relaxed);
+        for place in self.pair(addr) {
+            if place.load(Relaxed) == addr {
+                place.store(0, Relaxed);
+            }
         }
     }
 
     #[inline]
-    fn pair(&self, addr: u64) -> &[AtomicU64] {
+    fn pair(&self, addr: u64) -> &[AtomicU64; 2] {
+        /// For where there is no memory: taken, as far as anyone sees.
+        static NONE: [AtomicU64; 2] = [const { AtomicU64::new(u64::MAX) }; 2];
         let hash = addr.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let first = (hash as usize % PLACES) & !1;
-        self.places.get(first..first + 2).unwrap_or_default()
+        self.places.get(hash as usize % (PLACES / 2)).unwrap_or(&NONE)
     }
 }
 

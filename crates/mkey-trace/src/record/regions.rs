@@ -76,12 +76,13 @@ impl Regions {
     /// Whether it is of memory of the process that it names by its address.
     #[inline]
     pub fn is_memory(&self, mr: Placed<Mr>) -> bool {
-        matches!(verb(mr), Some(Verb::RegMr | Verb::RegMrIova | Verb::ReregMr))
+        let verb = verb(mr);
+        [Verb::RegMr, Verb::RegMrIova, Verb::ReregMr].iter().any(|of| *of as u16 == verb)
     }
 
     /// Whether it is one that has no memory.
     pub fn is_null(&self, mr: Placed<Mr>) -> bool {
-        verb(mr) == Some(Verb::NullMr)
+        verb(mr) == Verb::NullMr as u16
     }
 
     /// A region's key names it from now on.
@@ -317,11 +318,8 @@ fn both(mr: Slot, span: Span) -> u64 {
     u64::from(span) << 32 | u64::from(mr)
 }
 
-fn verb(mr: Placed<Mr>) -> Option<Verb> {
+#[inline]
+fn verb(mr: Placed<Mr>) -> u16 {
     let [a, b, ..] = mr.word::<{ offset_of!(Mr, verb) }>().load(Relaxed).to_ne_bytes();
-    match u16::from_ne_bytes([a, b]) {
-        // The most common of all, first.
-        number if number == Verb::RegMr as u16 => Some(Verb::RegMr),
-        number => Verb::of(number),
-    }
+    u16::from_ne_bytes([a, b])
 }

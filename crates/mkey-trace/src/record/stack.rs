@@ -18,6 +18,11 @@ use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Orderin
 const TOLD_BY: usize = 4 << 10;
 /// Places, at most; further calls have none.
 const MOST: usize = 8192;
+/// Where the words in between vary, as they do where a function has a large buffer that it has not written to,
+/// this many are kept of those that agree in the first words that are code; further ones count as the first.
+const ALIKE: u64 = 32;
+/// So many words.
+const FIRST_WORDS: u32 = 12;
 /// Size of a page, at least.
 const PAGE: usize = 4096;
 
@@ -33,6 +38,8 @@ pub struct Here {
 /// All places so far.
 pub struct Stacks {
     known: Table,
+    /// By their first words: how many are alike, and the first of them.
+    alike: Table,
     code: AtomicPtr<Code>,
     state: Spin<State>,
 }
@@ -87,6 +94,7 @@ impl Stacks {
     pub const fn new() -> Self {
         Self {
             known: Table::new(MOST),
+            alike: Table::new(MOST),
             code: AtomicPtr::new(null_mut()),
             state: Spin::new(State { written: None, epoch: 0 }),
         }
@@ -99,14 +107,16 @@ impl Stacks {
         let sp = here.sp as usize;
         let top = if own.contains(&sp) { own.end } else { (sp | (PAGE - 1)) + 1 };
         let Some(code) = self.code() else { return 0 };
-        let key = key(here, top.min(sp.saturating_add(TOLD_BY)), code);
+        let read = top.min(sp.saturating_add(TOLD_BY));
+        let key = key(here, read, code, u32::MAX);
         if let Some(stack) =
             self.known.get(key).and_then(|slot| log.placed::<raw::Stack>(slot as Slot))
         {
             stack.word::<{ offset_of!(raw::Stack, times) }>().fetch_add(1, Relaxed);
             return stack.slot;
         }
-        self.new_place(log, here, key, if own.contains(&sp) { Some(top) } else { None })
+        let alike = self::key(here, read, code, FIRST_WORDS);
+        self.new_place(log, here, [key, alike], own.contains(&sp).then_some(top))
     }
 
     /// What is code now.
@@ -124,13 +134,19 @@ impl Stacks {
     }
 
     #[cold]
-    fn new_place(&self, log: &Log, here: &Here, key: u64, top: Option<usize>) -> Slot {
+    fn new_place(&self, log: &Log, here: &Here, keys: [u64; 2], top: Option<usize>) -> Slot {
+        let [key, alike] = keys;
         let mut state = self.state.lock();
         if let Some(known) = self.known.get(key) {
             return known as Slot;
         }
-        if self.known.insert(key, 0).is_err() {
-            return 0;
+        let others = self.alike.get(alike).unwrap_or(0);
+        let (many, first) = (others >> 32, others as Slot);
+        if many >= ALIKE || self.known.insert(key, 0).is_err() {
+            if let Some(first) = log.placed::<raw::Stack>(first) {
+                first.word::<{ offset_of!(raw::Stack, times) }>().fetch_add(1, Relaxed);
+            }
+            return first;
         }
         let loads = modules::loads();
         if state.written != Some(loads) {
@@ -163,22 +179,26 @@ impl Stacks {
         };
         // The key is there: there is a place for it.
         let _ = self.known.insert(key, written.slot.into());
+        let first = if first == 0 { written.slot } else { first };
+        // There are no more of these than of the others.
+        let _ = self.alike.insert(alike, (many + 1) << 32 | u64::from(first));
         written.slot
     }
 }
 
-/// What tells a place from others: the words from `sp` on to `top` that are code.
+/// What tells a place from others: the words from `sp` on to `top` that are code, so many of them at most.
 #[inline(always)]
-fn key(here: &Here, top: usize, code: &Code) -> u64 {
+fn key(here: &Here, top: usize, code: &Code, mut most: u32) -> u64 {
     let mut key = here.sp ^ here.ip.rotate_left(32);
     let mut at = (here.sp as usize + 7) & !7;
-    while at + 8 <= top {
+    while at + 8 <= top && most > 0 {
         // SAFETY: `at` lies between the stack pointer of the calling thread and the end of its stack, or
         // of the page that the pointer is in: memory that is there. It is read as numbers of whatever value,
         // and volatile, since what lies there is not known to the compiler.
         let word = unsafe { (at as *const u64).read_volatile() };
         if code.has(word) {
             key = (key ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+            most -= 1;
         }
         at += 8;
     }
@@ -211,4 +231,74 @@ fn copy_tolerantly(from: u64, to: &mut [u8]) -> usize {
     // A filter of system calls denies it: to the end of the page.
     let page = ((from as usize | (PAGE - 1)) + 1 - from as usize).min(to.len()) & !7;
     copy(from, to.get_mut(..page).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::{File, Header, Record};
+    use bytemuck::Zeroable;
+
+    /// A place whose stack has a word that is code, `code + of * 16`, amid a buffer.
+    #[inline(never)]
+    fn place(stacks: &Stacks, log: &Log, of: u64) -> Slot {
+        let mut buffer = [0_u64; 64];
+        // After the return address there are as many that never vary as make places alike.
+        buffer[..32].fill(place as *const () as u64);
+        buffer[40] = place as *const () as u64 + of * 16;
+        let place = stacks.place(log, &here(), true);
+        std::hint::black_box(&buffer);
+        place
+    }
+
+    #[test]
+    fn a_place_is_one_and_where_words_vary_without_end_a_few_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::create(folder.path(), 32 << 20).unwrap();
+        log.begin(&Header::zeroed());
+        let stacks = Stacks::new();
+        let mut places = std::collections::BTreeSet::new();
+        for _ in 0..10 {
+            places.insert(place(&stacks, &log, 0));
+        }
+        assert_eq!(places.len(), 1);
+        for of in 0..1000 {
+            places.insert(place(&stacks, &log, of));
+        }
+        assert_eq!(places.len(), ALIKE as usize);
+        assert!(!places.contains(&0));
+        let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let bytes = std::fs::read(file).unwrap();
+        let file = File::parse(&bytes).unwrap();
+        let times = file.records().filter_map(|(_, record)| match record {
+            Record::Stack(stack, bytes) => {
+                assert_eq!(stack.bytes as usize, bytes.len());
+                assert!(bytes.len() > 512 && stack.ip != 0);
+                Some(stack.times)
+            }
+            _ => None,
+        });
+        assert_eq!(times.sum::<u64>(), 1010);
+    }
+
+    #[test]
+    fn another_stack_than_the_threads_own_is_read_as_far_as_it_can_be() {
+        let page = PAGE * 2;
+        // SAFETY: a new mapping; half of it is taken away again.
+        let at = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let at = libc::mmap(null_mut(), page, protection, flags, -1, 0);
+            assert!(at != libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(at.byte_add(PAGE), PAGE, libc::PROT_NONE), 0);
+            at as u64
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::create(folder.path(), 32 << 20).unwrap();
+        log.begin(&Header::zeroed());
+        let here = Here { sp: at + PAGE as u64 - 256, ..here() };
+        let slot = Stacks::new().place(&log, &here, true);
+        let stack = log.placed::<raw::Stack>(slot).unwrap();
+        assert_eq!(stack.half::<{ offset_of!(raw::Stack, bytes) }>().load(Relaxed), 256);
+    }
 }

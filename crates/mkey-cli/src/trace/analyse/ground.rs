@@ -87,7 +87,7 @@ pub struct Ground<'r> {
     pub by_peers: Vec<ByPeers>,
     /// How long the traced processes lived, all together, ns.
     pub lived: u64,
-    /// By process: whether a request of a traced peer was met, whether it posted, whether it has queues.
+    /// By process: whether a peer of it was traced, whether it posted, whether it has queues.
     process: Vec<Seen>,
     /// Keys that requests named and that are of no region that is known for sure.
     unmatched: HashSet<u32>,
@@ -151,9 +151,12 @@ impl<'r> Ground<'r> {
             by.writes = by.writes.saturating_add(remote.writes);
             by.reads = by.reads.saturating_add(remote.reads);
             by.atomics = by.atomics.saturating_add(remote.atomics);
+            // Who makes a request of the other is its peer, and the other is his.
             let region = remote.region.and_then(|id| Recording::by_id(&self.recording.regions, id));
-            if let Some(seen) = at(&mut self.process, region.map(|region| region.process)) {
-                seen.peer = true;
+            for process in [region.map(|region| region.process), Some(remote.process)] {
+                if let Some(seen) = at(&mut self.process, process) {
+                    seen.peer = true;
+                }
             }
         }
     }

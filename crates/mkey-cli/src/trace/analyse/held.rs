@@ -129,6 +129,26 @@ mod tests {
     }
 
     #[test]
+    fn whose_requests_a_traced_process_meets_has_a_traced_peer() {
+        let mut builder = Builder::new();
+        let client = builder.process(true);
+        builder.region(0, 4096, 0, 1, 0).access = REMOTE_WRITE;
+        builder.region(0x10000, 4096, 10, 1, 0).process = client;
+        builder.recording.regions[1].access = REMOTE_WRITE;
+        for region in &mut builder.recording.regions {
+            region.to = Some(900);
+        }
+        let remote =
+            Remote { process: client, rkey: 3, region: Some(1), writes: 7, ..Remote::default() };
+        builder.recording.remotes.push(remote);
+        assert_eq!(
+            counts(&builder),
+            [1, 0, 0, 0, 0],
+            "the server would have written to the client's"
+        );
+    }
+
+    #[test]
     fn nothing_is_held_against_who_posts_past_libibverbs() {
         let mut builder = Builder::new();
         builder.region(0, 4096, 0, 1, 0);

@@ -1,8 +1,9 @@
 //! Places in the program: what of a call stack tells who asked for a registration.
 //!
 //! The place of a stack is its innermost frame that has a name and is of the program's own: not of a shared
-//! library (`lib*.so*`). Where there is none, it is the innermost with a name that is not of the plumbing
-//! (the C library, libibverbs and its drivers, librdmacm), then the innermost of any kind.
+//! library (`lib*.so*`), nor an inline function of the verbs' headers. Where there is none, it is the innermost
+//! with a name that is not of the plumbing (these headers, the C library, libibverbs and its drivers,
+//! librdmacm), then the innermost of any kind.
 
 use super::thresholds::MOST_FRAMES;
 use mkey_trace::format::{Frame, Recording, Stack};
@@ -95,14 +96,16 @@ fn own(stack: &Stack) -> Option<usize> {
     let frames = &stack.frames;
     let named = |frame: &&Frame| frame.function.is_some();
     let find = |test: &dyn Fn(&Frame) -> bool| frames.iter().position(test);
-    find(&|frame| named(&frame) && !is_library(&frame.module))
-        .or_else(|| find(&|frame| named(&frame) && !is_plumbing(&frame.module)))
-        .or_else(|| find(&|frame| !is_plumbing(&frame.module)))
+    find(&|frame| named(&frame) && !is_library(&frame.module) && !is_inline_verb(frame))
+        .or_else(|| find(&|frame| named(&frame) && !is_plumbing(frame)))
+        .or_else(|| find(&|frame| !is_plumbing(frame)))
         .or(if frames.is_empty() { None } else { Some(0) })
 }
 
 fn place(stack: &Stack, at: usize) -> Place {
     let Some(frame) = stack.frames.get(at) else { return Place::default() };
+    // Of a program without names its addresses tell the way.
+    let nameless = frame.function.is_none();
     let before = stack.frames.get(..at).unwrap_or_default();
     let after = stack.frames.get(at + 1..).unwrap_or_default();
     let told = |frames: &mut dyn Iterator<Item = &Frame>| -> Vec<String> {
@@ -110,9 +113,10 @@ fn place(stack: &Stack, at: usize) -> Place {
     };
     Place {
         at: words(frame),
-        through: told(&mut before.iter().filter(|frame| !is_plumbing(&frame.module))),
+        through: told(&mut before.iter().filter(|frame| !is_plumbing(frame))),
         from: told(&mut after.iter().filter(|frame| {
-            frame.function.is_some() && !is_plumbing(&frame.module) && !is_start(frame)
+            let told = frame.function.is_some() || nameless;
+            told && !is_plumbing(frame) && !is_start(frame)
         })),
         module: frame.module.clone(),
         function: frame.function.clone(),
@@ -144,8 +148,19 @@ fn is_library(module: &str) -> bool {
         || module.starts_with('[')
 }
 
+/// Whether it is an inline function of the verbs' headers, which has the program's module: `__ibv_reg_mr verbs.h`.
+fn is_inline_verb(frame: &Frame) -> bool {
+    const HEADERS: [&str; 4] = ["verbs.h", "verbs_api.h", "rdma_verbs.h", "mlx5dv.h"];
+    let of_header = frame.file.as_deref().is_some_and(|file| HEADERS.contains(&last(file)));
+    of_header || frame.function.as_deref().is_some_and(|name| name.starts_with("__ibv_"))
+}
+
 /// Whether every call of a verb comes by it, whoever made it.
-fn is_plumbing(module: &str) -> bool {
+fn is_plumbing(frame: &Frame) -> bool {
+    is_inline_verb(frame) || is_plumbing_library(&frame.module)
+}
+
+fn is_plumbing_library(module: &str) -> bool {
     const LIBRARIES: [&str; 8] = [
         "libc.",
         "libc-",
@@ -186,6 +201,7 @@ mod tests {
         let stack = builder.stack(&[
             ("libibverbs.so.1", "ibv_reg_mr_iova2", "", 0),
             ("libuct_ib.so.0", "uct_ib_reg_mr", "ib_md.c", 7),
+            ("server", "__ibv_reg_mr", "/usr/include/infiniband/verbs.h", 2550),
             ("server", "do_io", "/src/server.c", 42),
             ("server", "main", "/src/server.c", 9),
             ("libc.so.6", "__libc_start_call_main", "", 0),
@@ -207,13 +223,18 @@ mod tests {
             ("libfabric.so.1", "reg", "", 0),
             ("server", "", "", 0),
         ]);
-        let bare =
-            builder.stack(&[("libibverbs.so.1", "ibv_reg_mr", "", 0), ("server", "", "", 0)]);
+        let bare = builder.stack(&[
+            ("libibverbs.so.1", "ibv_reg_mr", "", 0),
+            ("server", "", "", 0),
+            ("server", "", "", 0),
+            ("libc.so.6", "__libc_start_call_main", "", 0),
+        ]);
         let plumbing = builder.stack(&[("libibverbs.so.1", "ibv_reg_mr", "", 0)]);
         let none = builder.stack(&[]);
         let places = Places::new(&builder.recording);
         assert_eq!(places.of(library).at, "reg (libfabric.so.1)");
         assert_eq!(places.of(bare).at, "server+0x1");
+        assert_eq!(places.of(bare).from, ["server+0x1"]);
         assert_eq!(places.of(plumbing).at, "ibv_reg_mr (libibverbs.so.1)");
         for stack in [none, 0, 99] {
             assert_eq!((places.number(stack), places.of(stack)), (0, Place::default()));

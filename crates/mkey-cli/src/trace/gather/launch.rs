@@ -126,7 +126,8 @@ fn supervise(
             if !running.is_empty() {
                 gathered.notes.push(still_running(&running));
             }
-            let moved = counters::moved(&before, &counters::read(Path::new(DEVICES)));
+            let mut moved = counters::moved(&before, &counters::read(Path::new(DEVICES)));
+            moved.extend(watch.counters());
             gathered.assembled = assemble(job, began, &folder.files(), watch.into_seen(), moved);
             drop(folder);
             finish(gathered)

@@ -1,7 +1,7 @@
 //! Running a program with the recorder in it, and making a recording of what its processes have written.
 //!
 //! * [`launch`]: runs it, in a private [`folder`]. [`watch`]: looks at its processes meanwhile; [`mappings`]:
-//!   at the pages of their memory. [`counters`]: those of the kernel's devices. [`host`]: what is said of the
+//!   at the pages of their memory. [`counters`]: those of the kernel's devices; [`on_demand`]: of regions. [`host`]: what is said of the
 //!   host.
 //! * [`mod@assemble`]: makes a recording of all that. [`unwind`]: call stacks; [`symbols`]: their names.
 //! * [`mod@merge`]: several recordings as one.
@@ -13,6 +13,7 @@ pub mod host;
 pub mod launch;
 pub mod mappings;
 pub mod merge;
+pub mod on_demand;
 pub mod symbols;
 pub mod unwind;
 pub mod watch;

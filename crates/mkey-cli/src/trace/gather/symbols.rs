@@ -157,8 +157,8 @@ impl Code {
         });
         let after = symbols.partition_point(|symbol| symbol.start <= offset);
         // Aliases begin at the same place; a label within a function has no length.
-        let before = symbols.get(..after)?.iter().rev().take(64);
-        let found = before.filter(|symbol| offset < symbol.end).next()?;
+        let mut before = symbols.get(..after)?.iter().rev().take(64);
+        let found = before.find(|symbol| offset < symbol.end)?;
         Some(demangled(&found.name))
     }
 }

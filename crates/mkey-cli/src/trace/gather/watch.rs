@@ -3,11 +3,13 @@
 
 use super::mappings::{self, Mapping};
 use super::now;
+use super::on_demand::OnDemand;
 use crate::process::kib_of;
-use mkey_trace::raw::{self, ALIGN, HEADER, Head, Header, Mr, Thread, Verb, kind};
-use std::collections::{BTreeMap, BTreeSet};
+use mkey_trace::format::Counter;
+use mkey_trace::raw::{self, ALIGN, Device, HEADER, Head, Header, Mr, Slot, Thread, Verb, kind};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -28,6 +30,8 @@ const MOST_MAPPINGS: usize = 1 << 20;
 const MOST_LOOKS: u32 = 20;
 /// See [`MOST_LOOKS`].
 const FEW_LOOKS: u32 = 3;
+/// `IBV_ACCESS_ON_DEMAND`.
+const ON_DEMAND: u32 = 1 << 6;
 /// Bytes of a record that are looked at.
 const RECORD: usize = size_of::<Mr>();
 
@@ -72,8 +76,7 @@ pub struct Scan {
 #[derive(Debug, Default)]
 pub struct Watch {
     processes: BTreeMap<PathBuf, Option<Watched>>,
-    /// What looking takes just now: the next look is to be that much later.
-    rest: Duration,
+    on_demand: OnDemand,
 }
 
 impl Watch {
@@ -90,16 +93,24 @@ impl Watch {
         }
         let mut all: Vec<_> = self.processes.values_mut().flatten().collect();
         all.iter_mut().for_each(|watched| watched.look());
+        for (device, lkey) in all.iter_mut().flat_map(|watched| watched.on_demand.drain(..)) {
+            self.on_demand.add(device, lkey);
+        }
+        self.on_demand.look(began);
         let hurry = all.iter().any(|watched| watched.hurries());
         let took = Duration::from_nanos(now().saturating_sub(began));
-        self.rest = took.saturating_mul(SHARE);
-        self.rest.max(if hurry || all.is_empty() { FAST } else { SLOW })
+        took.saturating_mul(SHARE).max(if hurry || all.is_empty() { FAST } else { SLOW })
     }
 
     /// Processes that are there still.
     pub fn running(&self) -> Vec<u32> {
         let all = self.processes.values().flatten();
-        all.filter(|one| one.seen.gone.is_none()).map(|one| one.pid).collect()
+        all.filter(|one| one.is_there && one.seen.gone.is_none()).map(|one| one.pid).collect()
+    }
+
+    /// What was counted of on-demand memory.
+    pub fn counters(&self) -> Vec<Counter> {
+        self.on_demand.counters()
     }
 
     /// What was seen, by file.
@@ -121,6 +132,13 @@ struct Watched {
     at: u64,
     /// How often what comes there was not whole.
     looks: u32,
+    /// Whether its number is that of a process of this host that writes this file: in a container it may have
+    /// another one.
+    is_there: bool,
+    /// Devices of the kernel's that it opened.
+    devices: HashMap<Slot, String>,
+    /// On-demand memory that is new: the device and the local key.
+    on_demand: Vec<(String, u32)>,
     /// Where threads count.
     threads: Vec<u64>,
     /// Memory whose pages were not looked at.
@@ -145,6 +163,7 @@ impl Watched {
         let pid = u32_at(&file, offset_of!(Header, pid) as u64)?;
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let stat = File::open(folder.join("stat")).ok();
+        let is_there = stat.is_none() || has_mapped(&folder, path);
         Some(Self {
             file,
             pid,
@@ -152,6 +171,9 @@ impl Watched {
             folder,
             at: HEADER as u64,
             looks: 0,
+            is_there,
+            devices: HashMap::new(),
+            on_demand: Vec::new(),
             threads: Vec::new(),
             fresh: BTreeSet::new(),
             scan_from: Some(0),
@@ -163,11 +185,14 @@ impl Watched {
     }
 
     fn hurries(&self) -> bool {
-        self.seen.gone.is_none() && !self.fresh.is_empty() && self.scan_from.is_some()
+        self.is_there
+            && self.seen.gone.is_none()
+            && !self.fresh.is_empty()
+            && self.scan_from.is_some()
     }
 
     fn look(&mut self) {
-        if self.seen.gone.is_some() {
+        if self.seen.gone.is_some() || !self.is_there {
             return;
         }
         // As the file has it: what cannot be read now is there when all are put together.
@@ -228,11 +253,29 @@ impl Watched {
         let whole = |size| bytes.get(..size);
         match of {
             kind::THREAD => self.threads.push(at),
+            kind::DEVICE => {
+                let Some((device, name)) = bytes.split_at_checked(size_of::<Device>()) else {
+                    return;
+                };
+                let device: Device = bytemuck::pod_read_unaligned(device);
+                let name = name.get(..device.name as usize).unwrap_or_default();
+                let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+                if let Ok(slot) = Slot::try_from(at / ALIGN as u64)
+                    && device.soft == 0
+                {
+                    self.devices.insert(slot, String::from_utf8_lossy(name).into_owned());
+                }
+            }
             kind::MR => {
                 let Some(mr) = whole(size_of::<Mr>()) else { return };
                 let mr: Mr = bytemuck::pod_read_unaligned(mr);
                 let of_memory = [Verb::RegMr, Verb::RegMrIova, Verb::ReregMr];
                 let is_memory = Verb::of(mr.verb).is_some_and(|verb| of_memory.contains(&verb));
+                if mr.access & ON_DEMAND != 0
+                    && let Some(device) = self.devices.get(&mr.device)
+                {
+                    self.on_demand.push((device.clone(), mr.lkey));
+                }
                 // All of the address space has no pages of its own.
                 if is_memory && mr.addr.checked_add(mr.len).is_some_and(|end| end < 1 << 63) {
                     self.fresh.insert((mr.addr, mr.len));
@@ -321,6 +364,17 @@ fn united(fresh: &BTreeSet<(u64, u64)>) -> Vec<Range<u64>> {
         }
     }
     all
+}
+
+/// Whether the process of this folder has a file mapped, as all have that write one.
+fn has_mapped(folder: &Path, file: &Path) -> bool {
+    // Mount namespaces may have it at another place; its folder's name is no other's.
+    let parent = file.parent().and_then(Path::file_name);
+    let (Some(parent), Some(name)) = (parent, file.file_name()) else { return false };
+    let end = [parent.as_encoded_bytes(), name.as_encoded_bytes()].join(&b'/');
+    let Ok(maps) = File::open(folder.join("maps")) else { return false };
+    let mut lines = BufReader::with_capacity(64 << 10, maps).split(b'\n').map_while(Result::ok);
+    lines.any(|line| line.ends_with(&end))
 }
 
 fn u64_at(file: &File, at: u64) -> Option<u64> {

@@ -88,7 +88,9 @@ impl Assembly {
                 _ => {}
             }
         }
-        for sample in &seen.samples {
+        // After that they are of the other program.
+        let own = seen.samples.iter().filter(|sample| replaced.is_none_or(|at| sample.at < at));
+        for sample in own {
             self.recording.samples.push(Sample {
                 process: ids.process,
                 at: sample.at.saturating_sub(self.began),
@@ -103,7 +105,9 @@ impl Assembly {
     fn add_process(&mut self, header: &Header, seen: &Seen, replaced: Option<u64>) -> u32 {
         let exited = header.ended != 0;
         let ended = exited.then_some(header.ended).or(replaced).or(seen.gone);
-        let sampled = seen.samples.last().map(|sample| sample.cpu);
+        let mut own =
+            seen.samples.iter().rev().filter(|sample| replaced.is_none_or(|at| sample.at < at));
+        let sampled = own.next().map(|sample| sample.cpu);
         let mut arguments = strings(&header.arguments);
         if arguments.is_empty() {
             arguments = strings(until_zero(&header.program));

@@ -197,9 +197,12 @@ fn odd_registers_and_bytes_lead_nowhere() {
         assert!(frames.len() <= MOST_FRAMES);
     }
     // Modules that are not where they say.
-    for (bias, range) in
-        [(u64::MAX, 0..u64::MAX), (1 << 63, 5..1 << 40), (0, u64::MAX - 1..u64::MAX), (7, 9..3)]
-    {
+    for (bias, range) in [
+        (u64::MAX, 0..u64::MAX),
+        (1 << 63, 5..1 << 40),
+        (0, u64::MAX - 1..u64::MAX),
+        (7, Range { start: 9, end: 3 }),
+    ] {
         let path = printed.modules[0].0.as_slice();
         let mut unwinder =
             Unwinder::new(&Files::default(), [Module { path, bias, range }].into_iter());

@@ -1,10 +1,10 @@
-//! Files of traced processes.
+//! Files that traced processes leave.
 
 use mkey_trace::raw::{ALIGN, Call, File, HEADER, Kind, MAGIC, Mr, Queue, Record, Stack};
 
 /// The first 8 bytes are what the header says was used, the others the records: the header is too long for
 /// a fuzzer to come to what is behind it.
-pub fn raw(data: &[u8]) {
+pub(super) fn records(data: &[u8]) {
     let _ = File::parse(data);
     let (used, records) = data.split_at(data.len().min(8));
     let mut bytes = vec![0; HEADER];

@@ -1,3 +1,0 @@
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| mkey_conformance::fuzz::fuzz_trace_raw(data));
