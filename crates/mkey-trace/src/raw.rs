@@ -257,14 +257,14 @@ pub struct Mr {
     pub outside: u64,
     /// The domain that it belongs to, as the program knows it.
     pub pd: u64,
-    /// The side of a queue that named it first: it counts by itself, under its lock, without an atomic
-    /// operation of which each takes as long as the rest. [`File`] adds these to `uses` and `done`.
-    pub owner: u64,
-    /// See `owner`; without binds.
+    /// The sides of queues that named it first in work to send, and in receives: they count by themselves,
+    /// each under its lock, without atomic operations, of which each takes as long as the rest. [`File`]
+    /// adds these to `uses` and `done`.
+    pub owners: [u64; 2],
+    /// See `owners`; without binds.
     pub own_uses: [u64; USES - 1],
-    /// See `owner`.
-    pub own_done: u64,
-    pub rest: [u64; 2],
+    /// See `owners`.
+    pub own_done: [u64; 2],
 }
 
 /// Registers and the top of a stack; the bytes come after it.
@@ -376,7 +376,7 @@ pub struct Remote {
     pub writes: u64,
     pub reads: u64,
     pub atomics: u64,
-    /// As [`Mr::owner`]; [`File`] adds its counters to the others.
+    /// As [`Mr::owners`]; [`File`] adds its counters to the others.
     pub owner: u64,
     pub own_writes: u64,
     pub own_reads: u64,

@@ -192,7 +192,8 @@ impl Kind for Mr {
     fn told(mut self) -> Self {
         let own = std::mem::take(&mut self.own_uses);
         self.uses.iter_mut().zip(own).for_each(|(uses, own)| *uses = uses.wrapping_add(own));
-        self.done = self.done.wrapping_add(std::mem::take(&mut self.own_done));
+        self.done = self.own_done.into_iter().fold(self.done, u64::wrapping_add);
+        self.own_done = [0; 2];
         self
     }
 }
@@ -251,7 +252,7 @@ mod tests {
         bytes.extend(record(Call { lkey: 7, ..Call::zeroed() }, &[]));
         bytes.extend([0; 3 * ALIGN]);
         bytes.extend(record(
-            Mr { uses: [1; 5], own_uses: [1; 4], own_done: 3, ..Mr::zeroed() },
+            Mr { uses: [1; 5], own_uses: [1; 4], own_done: [1, 2], ..Mr::zeroed() },
             &[],
         ));
         bytes.extend(record(Stack { bytes: 100, ..Stack::zeroed() }, &[1; 100]));

@@ -20,6 +20,19 @@ impl By {
         Self(u64::from(record) << 1 | u64::from(recv))
     }
 
+    /// Which half of what sides have for themselves is its.
+    #[inline]
+    fn half(self) -> usize {
+        (self.0 & 1) as usize
+    }
+
+    /// Whether it counts by itself at this region: it does for as long as there is one.
+    #[inline]
+    fn owns_of(self, mr: Placed<Mr>) -> bool {
+        let owners = mr.words::<{ offset_of!(Mr, owners) }, 2>();
+        owners.get(self.half()).is_some_and(|owner| self.owns(owner))
+    }
+
     #[inline]
     fn owns(self, owner: &AtomicU64) -> bool {
         let has = owner.load(Relaxed);
@@ -32,7 +45,7 @@ impl By {
 pub fn used(mr: Placed<Mr>, by: By, used: Use, count: u64) {
     let own = mr.words::<{ offset_of!(Mr, own_uses) }, { USES - 1 }>();
     match own.get(used as usize) {
-        Some(own) if by.owns(mr.word::<{ offset_of!(Mr, owner) }>()) => bump(own, count),
+        Some(own) if by.owns_of(mr) => bump(own, count),
         _ => {
             if let Some(shared) = mr.words::<{ offset_of!(Mr, uses) }, USES>().get(used as usize) {
                 shared.fetch_add(count, Relaxed);
@@ -44,10 +57,10 @@ pub fn used(mr: Placed<Mr>, by: By, used: Use, count: u64) {
 /// So many of them are done.
 #[inline]
 pub fn done(mr: Placed<Mr>, by: By, count: u64) {
-    if by.owns(mr.word::<{ offset_of!(Mr, owner) }>()) {
-        bump(mr.word::<{ offset_of!(Mr, own_done) }>(), count);
-    } else {
-        mr.word::<{ offset_of!(Mr, done) }>().fetch_add(count, Relaxed);
+    let own = mr.words::<{ offset_of!(Mr, own_done) }, 2>();
+    match own.get(by.half()) {
+        Some(own) if by.owns_of(mr) => bump(own, count),
+        _ => _ = mr.word::<{ offset_of!(Mr, done) }>().fetch_add(count, Relaxed),
     }
 }
 
@@ -59,7 +72,7 @@ pub fn in_flight(mr: Placed<Mr>) -> u64 {
     // First what is done, so that what is posted and completed meanwhile counts as in flight, not as less
     // than nothing.
     let done = mr.word::<{ offset_of!(Mr, done) }>().load(Relaxed);
-    let done = done.wrapping_add(mr.word::<{ offset_of!(Mr, own_done) }>().load(Relaxed));
+    let done = done.wrapping_add(sum(mr.words::<{ offset_of!(Mr, own_done) }, 2>()));
     let shared = mr.words::<{ offset_of!(Mr, uses) }, USES>();
     let shared = sum(shared.get(..Use::Bind as usize).unwrap_or_default());
     let own = sum(mr.words::<{ offset_of!(Mr, own_uses) }, { USES - 1 }>());

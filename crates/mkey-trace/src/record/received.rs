@@ -1,17 +1,21 @@
 //! Where receives in flight begin, so that two into the same memory are seen.
 //!
-//! Only receives that begin at the very same address are. Each address has two places; if others have taken
-//! both it is not followed: then a mistake is missed, but none is made up.
+//! Only receives that begin at the very same address are. Each address has four places, in one cache line; if
+//! others have taken all it is not followed: then a mistake is missed, but none is made up. The table is small,
+//! since what is looked up in it all the time should be found without the pages' own table.
 
 use super::memory;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Places, a power of two.
-const PLACES: usize = 1 << 16;
+/// Places of one hash, and hashes, a power of two.
+const WAYS: usize = 4;
+const HASHES: usize = 1 << 13;
+
+type Ways = [AtomicU64; WAYS];
 
 /// The addresses.
 pub struct Received {
-    places: &'static [[AtomicU64; 2]],
+    places: &'static [Ways],
 }
 
 /// What became of an address.
@@ -28,30 +32,34 @@ pub enum Noted {
 impl Received {
     /// None yet. Without memory none ever is.
     pub fn new() -> Self {
-        Self { places: memory::zeros(PLACES / 2).unwrap_or_default() }
+        Self { places: memory::zeros(HASHES).unwrap_or_default() }
     }
 
     /// A receive into memory from `addr` on is posted.
     #[inline]
     pub fn note(&self, addr: u64) -> Noted {
-        let [one, two] = self.pair(addr);
-        let (first, second) = (one.load(Relaxed), two.load(Relaxed));
-        if first == addr || second == addr {
-            return if addr == 0 { Noted::Not } else { Noted::Twice };
+        let mut free = None;
+        for place in self.places(addr) {
+            match place.load(Relaxed) {
+                0 => free = Some(place),
+                other if other == addr => return Noted::Twice,
+                _ => {}
+            }
         }
-        // Of two threads that take it at once one is not followed, and finds the other's at its end.
-        match (first, second) {
-            (0, _) => one.store(addr, Relaxed),
-            (_, 0) => two.store(addr, Relaxed),
-            _ => return Noted::Not,
+        match free {
+            // Of two threads that take it at once one is not followed, and finds the other's at its end.
+            Some(place) if addr != 0 => {
+                place.store(addr, Relaxed);
+                Noted::New
+            }
+            _ => Noted::Not,
         }
-        Noted::New
     }
 
     /// The receive that [`Noted::New`] was said of is done.
     #[inline]
     pub fn forget(&self, addr: u64) {
-        for place in self.pair(addr) {
+        for place in self.places(addr) {
             if place.load(Relaxed) == addr {
                 place.store(0, Relaxed);
             }
@@ -59,11 +67,11 @@ impl Received {
     }
 
     #[inline]
-    fn pair(&self, addr: u64) -> &[AtomicU64; 2] {
+    fn places(&self, addr: u64) -> &Ways {
         /// For where there is no memory: taken, as far as anyone sees.
-        static NONE: [AtomicU64; 2] = [const { AtomicU64::new(u64::MAX) }; 2];
+        static NONE: Ways = [const { AtomicU64::new(u64::MAX) }; WAYS];
         let hash = addr.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        self.places.get(hash as usize % (PLACES / 2)).unwrap_or(&NONE)
+        self.places.get(hash as usize % HASHES).unwrap_or(&NONE)
     }
 }
 
@@ -85,6 +93,6 @@ mod tests {
     fn addresses_without_a_place_are_never_said_to_be_there() {
         let received = Received::new();
         let kept = (1..100_000_u64).filter(|n| received.note(n * 4096) == Noted::New).count();
-        assert!(kept > 40_000 && kept <= PLACES, "{kept}");
+        assert!(kept > 24_000 && kept <= WAYS * HASHES, "{kept}");
     }
 }

@@ -130,10 +130,9 @@ impl Recorder {
                 done: 0,
                 outside: 0,
                 pd: call.parent,
-                owner: 0,
+                owners: [0; 2],
                 own_uses: [0; USES - 1],
-                own_done: 0,
-                rest: [0; 2],
+                own_done: [0; 2],
             },
             &[],
         );

@@ -209,6 +209,50 @@ fn windows_count_binds_unbinds_and_invalidations() {
     assert_eq!(traced.wrongs(), []);
 }
 
+/// Whoever named a region or a key first counts apart from the others: together they count all.
+#[test]
+fn what_many_threads_do_with_one_region_and_one_key_is_counted_to_the_last() {
+    const THREADS: u64 = 4;
+    const TIMES: u64 = 5000;
+    let traced = traced();
+    traced.reg(1, AT, 1 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let traced = &traced;
+            scope.spawn(move || {
+                let queue = traced.queue(8, 8);
+                let entries = [Entry { addr: AT + thread * 64, len: 8, lkey: lkey(1) }];
+                for id in 0..TIMES {
+                    for op in [Op::Write, Op::Recv] {
+                        let work = Work {
+                            id,
+                            op,
+                            signaled: true,
+                            inlined: false,
+                            invalidates: false,
+                            entries: &entries,
+                            remote: (op == Op::Write).then_some((5, 0)),
+                        };
+                        queue.post(traced.recorder, &work);
+                        queue.completed(traced.recorder, id, op == Op::Recv, 0, 0);
+                    }
+                }
+            });
+        }
+    });
+    let mr = traced.mrs()[0];
+    assert_eq!(mr.uses, [0, THREADS * TIMES, 0, THREADS * TIMES, 0]);
+    assert_eq!(mr.done, 2 * THREADS * TIMES);
+    let remotes = traced.all(|r| if let Record::Remote(r) = r { Some(r.writes) } else { None });
+    assert_eq!(remotes, [THREADS * TIMES]);
+    let queues = traced.queues();
+    assert_eq!(queues.len() as u64, THREADS);
+    assert!(queues.iter().all(|queue| queue.completed == 2 * TIMES && queue.lost == 0));
+    // Nothing is in flight: it may be deregistered.
+    traced.dereg(1);
+    assert_eq!(traced.wrongs(), []);
+}
+
 #[test]
 fn measuring_leaves_no_records() {
     let traced = traced();
