@@ -107,16 +107,17 @@ extern "C" fn at_begin() {
 }
 
 /// Makes functions known by their names. Each is only a jump, so that the compiler does not take what is
-/// behind it for what it knows by that name.
+/// behind it for what it knows by that name. There is room behind the jump: communication libraries that
+/// watch mappings themselves write a longer one over the beginning of such functions.
 macro_rules! exported {
     ($($name:ident = $function:ident;)*) => {$(
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
-            core::arch::naked_asm!("jmp {}", sym $function);
+            core::arch::naked_asm!("jmp {}", ".space 27, 0xcc", sym $function);
             #[cfg(target_arch = "aarch64")]
-            core::arch::naked_asm!("b {}", sym $function);
+            core::arch::naked_asm!("b {}", ".space 28, 0", sym $function);
         }
     )*};
 }
