@@ -339,8 +339,7 @@ fn what_is_readable_of_a_damaged_file_is_used_and_the_rest_is_told() {
 /// The corpus of the fuzz target has such files.
 #[test]
 fn the_corpus_has_this_example() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_assembly/example");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_assembly/example");
     if std::env::var_os("MKEY_WRITE_CORPUS").is_some() {
         fs::write(&path, example().bytes()).unwrap();
     }
