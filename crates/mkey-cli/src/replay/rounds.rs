@@ -82,6 +82,8 @@ pub fn play(
     progress: &Progress,
 ) -> Result<Vec<Row>> {
     let mut all: Vec<Playing> = strategies.iter().map(|s| Playing::new(*s, stages)).collect();
+    let whole = Playing::new(Strategy::AsRecorded, stages).registrations();
+    all.iter_mut().for_each(|playing| playing.only_if_all(whole));
     let least = if speed == Speed::Recorded { 1 } else { LEAST };
     let budget = Budget::new(time, least, MOST);
     let mut round = 0;
@@ -124,6 +126,22 @@ impl Playing {
         let (register, deregister) = (Samples::new(1), Samples::new(1));
         let (rounds, refused, failed) = (Vec::new(), None, None);
         Self { strategy, steps, left, register, deregister, rounds, refused, failed }
+    }
+
+    /// How many registrations are played.
+    fn registrations(&self) -> usize {
+        let steps = self.steps.iter().flatten();
+        steps.filter(|step| step.act == Act::Register).count()
+    }
+
+    /// What plays only part of `whole` registrations can not be compared with what plays them all.
+    fn only_if_all(&mut self, whole: usize) {
+        let played = self.registrations();
+        if played == 0 || played < whole {
+            let why: Vec<String> = self.left.sentences().collect();
+            let what = format!("plays {played} of {whole} registrations; {}", why.join("; "));
+            self.failed = Some(Missing::plain(what));
+        }
     }
 
     fn round(&mut self, stages: &[Stage], speed: Speed, stop: &Stop) -> Result<Round> {

@@ -176,6 +176,27 @@ fn pages_that_are_not_to_be_had_are_told_and_the_next_ones_taken() {
 }
 
 #[test]
+fn a_strategy_that_plays_only_part_is_not_compared() {
+    let mut recorder = Recorder::new();
+    let small = recorder.register(0, 4096, 100);
+    recorder.deregister(small, 100);
+    let recording = recorder.finish();
+    let opened = Opened::open(SOFTWARE, None, Duration::ZERO).unwrap();
+    let (stop, progress) = (Stop::default(), Progress::new(1));
+    // Room for a small page, and for no huge one.
+    let mut room = 64 << 10;
+    let script = Script::all(&recording).remove(0);
+    let strategies = [Strategy::AsRecorded, Strategy::Huge];
+    let stage =
+        Stage::new(&opened.device, script, &strategies, &mut room, &stop, &progress).unwrap();
+    let time = Duration::from_millis(1);
+    let rows = play(&[stage], &strategies, Speed::Asap, time, &stop, &progress).unwrap();
+    assert_eq!(made(&rows, Strategy::AsRecorded), 1);
+    let why = &rows[1].outcome.missing().unwrap().what;
+    assert!(why.contains("plays 0 of 1 registrations"), "{why}");
+}
+
+#[test]
 fn the_text_fits_the_terminal_and_names_every_strategy() {
     let recording = per_io(20, 2, 4096);
     let opened = Opened::open(SOFTWARE, None, Duration::ZERO).unwrap();
