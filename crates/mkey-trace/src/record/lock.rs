@@ -44,6 +44,14 @@ impl<T> Spin<T> {
         (!self.held.swap(true, Acquire) || self.wait(200)).then_some(Held { of: self })
     }
 
+    /// Takes the lock if it is open.
+    #[inline]
+    pub fn try_once(&self) -> Option<Held<'_, T>> {
+        // Looked at first: who only looks takes it from nobody's cache.
+        let taken = !self.held.load(Relaxed) && !self.held.swap(true, Acquire);
+        taken.then_some(Held { of: self })
+    }
+
     #[cold]
     fn wait(&self, rounds: u32) -> bool {
         let mut round = 0;

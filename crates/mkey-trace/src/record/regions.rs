@@ -214,10 +214,12 @@ impl Recorder {
 
     /// The program gives memory back, within registered memory.
     pub(super) fn gone_near(&self, addr: u64, len: u64, how: Wrong) {
-        // Left open while the program's own allocator may be amid something: nothing is asked for here
-        // that allocates.
         let end = addr.saturating_add(len);
-        self.regions.spans.overlapping(addr, len, |slot, start, stop| {
+        // Blocks of an arena are freed all the time, by many threads: they do not wait for each other. Then
+        // one that work in flight names may be missed.
+        let spans = &self.regions.spans;
+        let patient = how != Wrong::FreedRegistered || spans.may_be_within(addr, len);
+        spans.overlapping(addr, len, patient, |slot, start, stop| {
             let Some(mr) = self.log.placed::<Mr>(slot) else { return };
             let (start_gone, end_gone) = (addr.max(start), end.min(stop));
             let queue = match in_flight(mr) {
@@ -239,6 +241,7 @@ impl Recorder {
                 key: mr.half::<{ offset_of!(Mr, lkey) }>().load(Relaxed),
                 against: mr.half::<{ offset_of!(Mr, reg) }>().load(Relaxed),
             };
+            // The program's own allocator may be amid something: what allocates is not asked for.
             self.found(&found, false);
         });
     }

@@ -79,7 +79,7 @@ impl Spans {
         let Some(end) = addr.checked_add(len).filter(|end| addr < *end && *end < 1 << 56) else {
             return 0;
         };
-        let grid = (64 - (len - 1).leading_zeros()).max(LEAST);
+        let grid = grid(len);
         let mut state = self.state.lock();
         let Some(span) = state.node() else { return 0 };
         let node = Node { start: addr, end, mr, grid, prev: [0; 2], next: [0; 2] };
@@ -132,11 +132,24 @@ impl Spans {
         addr < self.high.load(Relaxed) && end > self.low.load(Relaxed) && self.in_cells(addr, end)
     }
 
+    /// Whether there may be one that lies within.
+    pub fn may_be_within(&self, addr: u64, len: u64) -> bool {
+        let grids = (2_u64 << grid(len.max(1))) - 1;
+        self.in_grids(grids, addr, addr.saturating_add(len))
+    }
+
     /// Calls `f` with each span that overlaps: its region, where it begins and where it ends. Not at all if
-    /// the list stays locked (by this very thread, interrupted).
-    pub fn overlapping(&self, addr: u64, len: u64, mut f: impl FnMut(Slot, u64, u64)) {
+    /// the list stays locked (by this very thread, interrupted), or, unless `patient`, is.
+    pub fn overlapping(
+        &self,
+        addr: u64,
+        len: u64,
+        patient: bool,
+        mut f: impl FnMut(Slot, u64, u64),
+    ) {
         let end = addr.saturating_add(len);
-        let Some(state) = self.state.try_lock() else { return };
+        let held = if patient { self.state.try_lock() } else { self.state.try_once() };
+        let Some(state) = held else { return };
         if end <= addr {
             return;
         }
@@ -169,10 +182,15 @@ impl Spans {
     }
 
     fn in_cells(&self, addr: u64, end: u64) -> bool {
+        self.in_grids(u64::MAX, addr, end)
+    }
+
+    /// Whether a cell of one of these grids has spans.
+    fn in_grids(&self, grids: u64, addr: u64, end: u64) -> bool {
         if end <= addr {
             return false;
         }
-        bits(self.grids.load(Relaxed)).any(|grid| {
+        bits(self.grids.load(Relaxed) & grids).any(|grid| {
             let (first, last) = (addr >> grid, (end - 1) >> grid);
             last - first >= CELLS
                 || (first..=last).any(|cell| self.cells.get(name(grid, cell)).is_some())
@@ -266,6 +284,11 @@ impl State {
     }
 }
 
+/// The grid of spans of a length that is not 0.
+fn grid(len: u64) -> u32 {
+    (64 - (len - 1).leading_zeros()).clamp(LEAST, 62)
+}
+
 /// The key of a cell.
 fn name(grid: u32, cell: u64) -> u64 {
     u64::from(grid) << 56 | cell
@@ -286,7 +309,7 @@ mod tests {
 
     fn overlapping(spans: &Spans, addr: u64, len: u64) -> Vec<Slot> {
         let mut found = Vec::new();
-        spans.overlapping(addr, len, |mr, _, _| found.push(mr));
+        spans.overlapping(addr, len, true, |mr, _, _| found.push(mr));
         found.sort_unstable();
         found
     }
@@ -316,6 +339,8 @@ mod tests {
                     .collect();
                 expected.sort_unstable();
                 prop_assert!(expected.is_empty() || spans.near(addr, len));
+                let within = model.iter().any(|(a, l, ..)| addr <= *a && a + l <= addr + len);
+                prop_assert!(!within || spans.may_be_within(addr, len));
                 prop_assert_eq!(overlapping(&spans, addr, len), expected);
             }
             for (.., span) in model {
