@@ -4,6 +4,7 @@
 use crate::boundary::plain;
 use crate::traced::contexts;
 use crate::traced::queues::{PAIRS, Pair, SHARED};
+use crate::traced::table::Place;
 use mkey_sys::types::*;
 use mkey_trace::raw::{Op, Slot};
 use mkey_trace::record::{Entries, Entry, Queue, Recorder, Work};
@@ -122,10 +123,15 @@ pub(super) unsafe extern "C" fn send(
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     // SAFETY: the operation of a queue pair is called with one.
-    let original = unsafe { contexts::of(qp) }.and_then(|opened| opened.ops().post_send);
-    let Some(original) = original else { return CLOSED };
+    let place = unsafe { PAIRS.get((*qp).context, (*qp).qp_num) };
+    let opened = match place {
+        Some(place) => place.value.opened.get(),
+        // SAFETY: as above.
+        None => unsafe { contexts::of(qp) },
+    };
+    let Some(original) = opened.and_then(|opened| opened.ops().post_send) else { return CLOSED };
     // SAFETY: as above, and with a list as the verbs have it.
-    let Some(noted) = plain(None, || unsafe { note_sends(qp, wr) }) else {
+    let Some(noted) = plain(None, || unsafe { note_sends(place?, wr) }) else {
         // SAFETY: the caller's.
         return unsafe { original(qp, wr, bad) };
     };
@@ -140,11 +146,9 @@ pub(super) unsafe extern "C" fn send(
 }
 
 /// # Safety
-/// `qp` is a queue pair, `wr` a list as the verbs have it.
-unsafe fn note_sends(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr) -> Option<Noted> {
+/// `wr` is a list as the verbs have it.
+unsafe fn note_sends(place: &Place<Pair>, mut wr: *mut ibv_send_wr) -> Option<Noted> {
     let recorder = Recorder::current()?;
-    // SAFETY: the caller's.
-    let place = unsafe { PAIRS.get((*qp).context, (*qp).qp_num) }?;
     let pair = &place.value;
     let queue = pair.queue().filter(|_| place.is_own())?;
     if is_binding(pair) {
@@ -260,18 +264,22 @@ pub(super) unsafe extern "C" fn recv(
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the operation of a queue pair is called with one.
-    let original = unsafe { contexts::of(qp) }.and_then(|opened| opened.ops().post_recv);
-    let Some(original) = original else { return CLOSED };
+    let place = unsafe { PAIRS.get((*qp).context, (*qp).qp_num) };
+    let opened = match place {
+        Some(place) => place.value.opened.get(),
+        // SAFETY: as above.
+        None => unsafe { contexts::of(qp) },
+    };
+    let Some(original) = opened.and_then(|opened| opened.ops().post_recv) else { return CLOSED };
     let noted = plain(None, || {
         let recorder = Recorder::current()?;
-        // SAFETY: as above, and with a list as the verbs have it.
-        let place = unsafe { PAIRS.get((*qp).context, (*qp).qp_num) }?;
+        let place = place?;
         let pair = &place.value;
         let queue = pair.queue().filter(|_| place.is_own())?;
         let most = &pair.most;
         let (depth, entries) =
             (most.recvs.load(Ordering::Relaxed), most.recv_entries.load(Ordering::Relaxed));
-        // SAFETY: as above.
+        // SAFETY: a list as the verbs have it.
         Some(unsafe { note_receives(recorder, queue, depth, entries, wr) })
     });
     match noted {
@@ -288,12 +296,18 @@ pub(super) unsafe extern "C" fn srq_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the operation of a queue is called with one.
-    let original = unsafe { contexts::of(srq) }.and_then(|opened| opened.ops().post_srq_recv);
-    let Some(original) = original else { return CLOSED };
+    let place = SHARED.get(srq, 0);
+    let opened = match place {
+        Some(place) => place.value.opened.get(),
+        // SAFETY: the operation of a queue is called with one.
+        None => unsafe { contexts::of(srq) },
+    };
+    let Some(original) = opened.and_then(|opened| opened.ops().post_srq_recv) else {
+        return CLOSED;
+    };
     let noted = plain(None, || {
         let recorder = Recorder::current()?;
-        let place = SHARED.get(srq, 0)?;
+        let place = place?;
         let shared = &place.value;
         let queue = shared.queue().filter(|_| place.is_own())?;
         let (depth, entries) =

@@ -1,5 +1,6 @@
 //! Queue pairs, shared receive queues and completion queues that are followed.
 
+use crate::traced::contexts::{self, Opened};
 use crate::traced::table::Table;
 use crate::traced::{build, poll};
 use mkey_sys::types::*;
@@ -33,9 +34,27 @@ impl Followed {
     }
 }
 
+/// The context of a queue, so that it need not be looked for.
+#[derive(Default)]
+pub(super) struct Of(AtomicPtr<Opened>);
+
+impl Of {
+    #[inline]
+    pub(super) fn get(&self) -> Option<&'static Opened> {
+        // SAFETY: null or what was put in, which lives as long as the process.
+        unsafe { self.0.load(Ordering::Relaxed).as_ref() }
+    }
+
+    fn set(&self, opened: Option<&'static Opened>) {
+        let opened = opened.map_or(ptr::null(), ptr::from_ref);
+        self.0.store(opened.cast_mut(), Ordering::Relaxed);
+    }
+}
+
 /// A queue pair.
 #[derive(Default)]
 pub(super) struct Pair {
+    pub(super) opened: Of,
     queue: Followed,
     /// That of its receives, if that is not its own.
     shared: Followed,
@@ -97,6 +116,7 @@ impl Pair {
 /// A shared receive queue.
 #[derive(Default)]
 pub(super) struct Shared {
+    pub(super) opened: Of,
     device: AtomicU32,
     queue: Followed,
     pub(super) recvs: AtomicU32,
@@ -178,6 +198,8 @@ pub(super) unsafe fn pair_made(
         recv_entries: if own_receives { cap.max_recv_sge } else { 0 },
     });
     PAIRS.insert(made.context, made.qp_num, |pair| {
+        // SAFETY: the caller's.
+        pair.opened.set(unsafe { contexts::of(qp) });
         pair.queue.set(queue);
         pair.shared.set(shared);
         pair.device.store(device, Ordering::Relaxed);
@@ -221,6 +243,8 @@ pub(super) unsafe fn shared_made(
     });
     SHARED.insert(srq, 0, |shared| {
         shared.device.store(device, Ordering::Relaxed);
+        // SAFETY: the caller's.
+        shared.opened.set(unsafe { contexts::of(srq) });
         shared.queue.set(queue);
         shared.recvs.store(attr.max_wr, Ordering::Relaxed);
         shared.entries.store(attr.max_sge, Ordering::Relaxed);

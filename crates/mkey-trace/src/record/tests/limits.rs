@@ -121,3 +121,16 @@ fn many_regions_on_little_room_are_counted_as_not_followed() {
     assert_eq!((header.unfollowed, header.lost), (10, 0));
     assert!(header.used > (regions::MOST * 6 * ALIGN) as u64);
 }
+
+/// As `exec` has it: the process is the same, its memory is not.
+#[test]
+fn a_process_that_begins_again_has_another_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        Recorder::create(folder.path(), 1 << 20).unwrap();
+    }
+    let pid = std::process::id();
+    let names: Vec<_> = (0..3).map(|n| folder.path().join(format!("{pid}-{n}.raw"))).collect();
+    assert_eq!(files(folder.path()), names);
+    assert!(Recorder::create(&folder.path().join("none"), 1 << 20).is_err());
+}
