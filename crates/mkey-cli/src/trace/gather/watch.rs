@@ -2,8 +2,8 @@
 //! which pages the memory is on that they register. Nothing of it runs within them.
 
 use super::mappings::{self, Mapping};
-use super::now;
 use super::on_demand::OnDemand;
+use super::{nanoseconds, now};
 use crate::process::kib_of;
 use mkey_trace::format::Counter;
 use mkey_trace::raw::{self, ALIGN, Device, HEADER, Head, Header, Mr, Slot, Thread, Verb, kind};
@@ -32,6 +32,8 @@ const MOST_LOOKS: u32 = 20;
 const FEW_LOOKS: u32 = 3;
 /// `IBV_ACCESS_ON_DEMAND`.
 const ON_DEMAND: u32 = 1 << 6;
+/// Bytes that are read at a time: many records, but of a stack no more than its beginning.
+const PIECE: usize = 2048;
 /// Bytes of a record that are looked at.
 const RECORD: usize = size_of::<Mr>();
 
@@ -82,7 +84,7 @@ pub struct Watch {
 impl Watch {
     /// Looks at all once; how long to wait until the next look.
     pub fn look(&mut self, files: Vec<PathBuf>) -> Duration {
-        let began = now();
+        let (began, spent) = (now(), spent_so_far());
         for path in files {
             let watched = self.processes.entry(path);
             watched.or_insert_with_key(|path| Watched::open(path));
@@ -98,7 +100,7 @@ impl Watch {
         }
         self.on_demand.look(began);
         let hurry = all.iter().any(|watched| watched.hurries());
-        let took = Duration::from_nanos(now().saturating_sub(began));
+        let took = Duration::from_nanos(spent_so_far().saturating_sub(spent));
         took.saturating_mul(SHARE).max(if hurry || all.is_empty() { FAST } else { SLOW })
     }
 
@@ -214,7 +216,7 @@ impl Watched {
     fn follow(&mut self) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         let used = u64_at(&self.file, offset_of!(Header, used) as u64).unwrap_or(0).min(length);
-        let mut piece = vec![0; 256 << 10];
+        let mut piece = [0; PIECE];
         while self.at < used {
             let want = usize::try_from(used - self.at).unwrap_or(usize::MAX).min(piece.len());
             let Some(room) = piece.get_mut(..want) else { return Ok(()) };
@@ -314,9 +316,10 @@ impl Watched {
             let first = wanted.partition_point(|range| range.end <= start);
             wanted.get(first).is_some_and(|range| range.start < end)
         };
+        let spent = spent_so_far();
         let list = mappings::read(BufReader::with_capacity(64 << 10, smaps), is_wanted);
         self.fresh.clear();
-        let took = now().saturating_sub(began);
+        let took = spent_so_far().saturating_sub(spent);
         self.scan_from = Some(began.saturating_add(took.saturating_mul(u64::from(SHARE))));
         match (list, self.seen.scans.last_mut()) {
             (Ok(list), Some(last)) if list == last.mappings => last.last = began,
@@ -345,6 +348,11 @@ impl Watched {
         }
         self.sample_from = at.saturating_add(self.sample_every);
     }
+}
+
+/// CPU time of this thread, ns.
+fn spent_so_far() -> u64 {
+    nanoseconds(rustix::time::ClockId::ThreadCPUTime)
 }
 
 /// Bytes of zeros that `bytes` begin with, in whole places for records; one place at least.
