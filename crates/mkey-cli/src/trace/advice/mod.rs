@@ -14,6 +14,7 @@ mod tests;
 pub mod text;
 pub mod words;
 
+use super::analyse::places;
 use crate::bench::report::Outcome;
 use crate::replay::left::Left;
 use crate::replay::script::Script;
@@ -22,11 +23,11 @@ use host::Host;
 use mkey_trace::format::Recording;
 use predict::Known;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-/// A saving below this share of the run, and below [`LEAST_NS`], is not worth a change.
+/// A saving below this share of the run and of its CPU time is not worth a change.
 pub const LEAST_SHARE: f64 = 0.01;
-/// Nanoseconds; see [`LEAST_SHARE`].
+/// Nor is one of less nanoseconds.
 pub const LEAST_NS: f64 = 1e6;
 
 /// What would mend it, the greatest saving first. Times are nanoseconds.
@@ -218,10 +219,8 @@ impl Advice {
             }
         };
         let is_advised = outcome.figures().is_some_and(|weighed| {
-            weighed.saving_ns >= LEAST_NS
-                || weighed.saving_ns > 0.0
-                    && self.wall_ns > 0
-                    && weighed.share_of_wall >= LEAST_SHARE
+            let share = weighed.share_of_wall.max(weighed.share_of_cpu.unwrap_or(0.0));
+            weighed.saving_ns >= LEAST_NS && share >= LEAST_SHARE
         });
         let (risk, change) = words::of(strategy, scripts, outcome.figures());
         Proposal { strategy, is_advised, outcome, risk, change }
@@ -243,16 +242,20 @@ fn most_used(recording: &Recording) -> (String, bool) {
 
 /// Where most of the time in registration was spent.
 fn site(recording: &Recording) -> Option<Site> {
-    let mut by_place: HashMap<u32, u64> = HashMap::new();
+    let mut by_stack: HashMap<u32, u64> = HashMap::new();
     for call in recording.calls.iter().filter(|call| call.verb.contains("reg_")) {
-        let spent = by_place.entry(call.stack).or_default();
+        let spent = by_stack.entry(call.stack).or_default();
         *spent = spent.saturating_add(call.end.saturating_sub(call.begin));
     }
-    let known = by_place.into_iter().filter_map(|(stack, ns)| {
-        let stack = Recording::by_id(&recording.stacks, stack)?;
-        let frame = stack.frames.iter().find(|frame| frame.function.is_some());
-        let frame = frame.or(stack.frames.first())?;
-        Some((ns, words::place(frame)))
-    });
+    let mut by_place: BTreeMap<String, u64> = BTreeMap::new();
+    for (stack, ns) in by_stack {
+        let frame = Recording::by_id(&recording.stacks, stack)
+            .and_then(|stack| stack.frames.get(places::own(stack)?));
+        if let Some(frame) = frame {
+            let spent = by_place.entry(places::words(frame)).or_default();
+            *spent = spent.saturating_add(ns);
+        }
+    }
+    let known = by_place.into_iter().map(|(place, ns)| (ns, place));
     known.max().map(|(ns, place)| Site { place, ns })
 }

@@ -57,7 +57,7 @@ fn what_is_registered_for_each_io_is_kept_by_a_cache() {
     let region = (1080.0 + 980.0) + (540.0 + 490.0);
     assert_eq!(ns(&advice, Strategy::Mw), region + 1000.0 * 100.0);
     assert_eq!(ns(&advice, Strategy::Frmr), region + 1000.0 * 200.0);
-    assert_eq!(advice.site.as_ref().unwrap().place, "register_one");
+    assert_eq!(advice.site.as_ref().unwrap().place, "register_one (server)");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn huge_pages_save_what_the_pages_took() {
 #[test]
 fn what_was_not_measured_is_told_as_that() {
     let host = Host { missing: vec!["windows of type 2: none".to_owned()], ..Host::default() };
-    let advice = Advice::by(&per_io(100, 1, 4096), &host);
+    let advice = Advice::by(&per_io(1000, 1, 4096), &host);
     for strategy in [Strategy::Huge, Strategy::Mw, Strategy::Frmr] {
         assert!(of(&advice, strategy).weighed().is_none(), "{strategy}");
     }
@@ -130,11 +130,12 @@ fn nothing_is_advised_for_little() {
     assert!(advice.proposals.iter().all(|proposal| !proposal.is_advised));
     let text = text::text(&advice);
     assert!(
-        text.contains("Nothing is advised: no strategy saves 1.0 % of the run, or 1.00ms."),
+        text.contains("Nothing is advised: no strategy saves 1.0 % of it, and 1.00ms."),
         "{text}"
     );
-    // The same in a shorter run is much of it.
-    recording.job.wall = 1_000_000;
+    // More of the same in a shorter run is much of it.
+    let mut recording = per_io(1000, 1, 4096);
+    recording.job.wall = 100_000_000;
     assert!(Advice::by(&recording, &host()).proposals.iter().any(|proposal| proposal.is_advised));
 }
 
@@ -159,7 +160,7 @@ fn the_text_is_ranked_and_fits_the_terminal() {
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     let savings = advice.proposals.iter().filter_map(|proposal| proposal.weighed());
     assert!(savings.map(|weighed| weighed.saving_ns).is_sorted_by(|a, b| a >= b), "{text}");
-    for word in ["(recorded)", "(measured now)", "(model)", "Risk: ", "1. ", "Assumed: "] {
+    for word in ["(recorded)", "(measured now)", "Cost: ", "Risk: ", "1. ", "Assumed: "] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }

@@ -6,6 +6,9 @@ use crate::bench::table::{Line, Side, WIDTH, render};
 use crate::bench::units::{count, size, time};
 use crate::model::check::printable;
 
+/// Changes that are told in words at most; the table has all.
+const MOST: usize = 3;
+
 /// The table, the changes to make, and what they stand on.
 pub fn text(advice: &Advice) -> String {
     let mut out = String::new();
@@ -30,6 +33,16 @@ pub fn text(advice: &Advice) -> String {
     if let Some(site) = &advice.site {
         head.push_str(&format!(" Most of it: {} in {}.", time(site.ns as f64), site.place));
     }
+    let mut advised = advice.proposals.iter().filter(|proposal| proposal.is_advised).peekable();
+    if advised.peek().is_none() {
+        let (share, least) = (percent(LEAST_SHARE), time(LEAST_NS));
+        head.push_str(&format!(
+            " Nothing is advised: no strategy saves {share} of it, and {least}."
+        ));
+        say(&mut out, &head, "");
+        left(&mut out, advice);
+        return out;
+    }
     head.push_str(" For this very run, by another strategy:");
     say(&mut out, &head, "");
     out.push('\n');
@@ -41,7 +54,6 @@ pub fn text(advice: &Advice) -> String {
         ("of its\nCPU", Side::Right, None),
         ("regions\nmade", Side::Right, None),
         ("registered\nat most", Side::Right, None),
-        ("\nof that", Side::Left, Some(44)),
     ];
     let mut lines = vec![Line::Cells(vec![
         "as recorded".to_owned(),
@@ -51,28 +63,17 @@ pub fn text(advice: &Advice) -> String {
         "-".to_owned(),
         count(spent.made),
         size(spent.most_bytes),
-        parts(&spent.parts),
     ])];
     lines.extend(advice.proposals.iter().map(line));
     out.push_str(&render(&columns, &lines));
     out.push('\n');
-    let mut advised = advice.proposals.iter().filter(|proposal| proposal.is_advised).peekable();
-    if advised.peek().is_none() {
-        let (share, least) = (percent(LEAST_SHARE), time(LEAST_NS));
-        let none = format!("Nothing is advised: no strategy saves {share} of the run, or {least}.");
-        say(&mut out, &none, "");
-    }
-    if advised.peek().is_some() {
-        say(&mut out, "Each is instead of the others, but for huge pages, which go with any:", "");
-    }
-    for (number, proposal) in advised.enumerate() {
-        let saving = proposal.weighed().map_or(0.0, |weighed| weighed.saving_ns);
-        let saves = time(saving);
-        say(
-            &mut out,
-            &format!("{}. {}, saves {saves}. {}", number + 1, proposal.strategy, proposal.change),
-            "   ",
-        );
+    say(&mut out, "Each is instead of the others, but for huge pages, which go with any:", "");
+    for (number, proposal) in advised.take(MOST).enumerate() {
+        let Some(weighed) = proposal.weighed() else { continue };
+        let (strategy, saves) = (proposal.strategy, time(weighed.saving_ns));
+        let head = format!("{}. {strategy}, saves {saves}. {}", number + 1, proposal.change);
+        say(&mut out, &head, "   ");
+        say(&mut out, &format!("   Cost: {}.", parts(&weighed.predicted.parts)), "   ");
         say(&mut out, &format!("   Risk: {}.", proposal.risk), "   ");
     }
     left(&mut out, advice);
@@ -107,7 +108,6 @@ fn line(proposal: &Proposal) -> Line {
         share_of_cpu.map_or_else(|| "not known".to_owned(), percent),
         count(predicted.made),
         size(predicted.most_bytes),
-        parts(&predicted.parts),
     ])
 }
 

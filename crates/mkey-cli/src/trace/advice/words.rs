@@ -5,7 +5,6 @@ use super::host::Host;
 use crate::bench::units::{count, size};
 use crate::replay::script::Script;
 use crate::replay::strategy::Strategy;
-use mkey_trace::format::Frame;
 
 /// The risk of a strategy and the change to make for it.
 pub fn of(strategy: Strategy, scripts: &[Script], weighed: Option<&Weighed>) -> (String, String) {
@@ -106,17 +105,4 @@ pub fn assumptions(scripts: &[Script], host: &Host) -> Vec<String> {
         ));
     }
     assumptions
-}
-
-/// A frame as people name it.
-pub fn place(frame: &Frame) -> String {
-    let name = frame.function.clone();
-    let name = name.unwrap_or_else(|| format!("{}+{:#x}", frame.module, frame.offset));
-    match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => {
-            let file = file.rsplit('/').next().unwrap_or(file);
-            format!("{name} ({file}:{line})")
-        }
-        _ => name,
-    }
 }

@@ -8,7 +8,7 @@ use super::list::List;
 use super::mend::mend;
 use super::says;
 use super::tally::SiteCost;
-use super::thresholds::{COSTLY, HABIT, MUCH, WORTH_A_CHANGE};
+use super::thresholds::{COSTLY, HABIT, MUCH, SOON, WORTH_A_CHANGE};
 use super::times::share;
 use mkey_trace::format::Wrong;
 use serde::Serialize;
@@ -241,12 +241,25 @@ fn lifetimes(report: &Report, lives: &[Lifetime]) -> Vec<Finding> {
         let sites = List::of(same.iter().map(site).collect());
         findings.extend(finding(
             report,
-            (code(first.wrong), Severity::Error, what),
+            (code(first.wrong), severity(same), what),
             (times, 0),
             sites,
         ));
     }
     findings
+}
+
+/// How bad mistakes of one kind are.
+fn severity(same: &[Lifetime]) -> Severity {
+    let soon = |one: &Lifetime| one.kept_ns.is_some_and(|ns| ns < SOON);
+    match same.first().map(|one| one.wrong) {
+        // Programs that look at no data do so on purpose.
+        Some(Wrong::ReceivedTwice) => Severity::Info,
+        Some(Wrong::FreedRegistered | Wrong::UnmappedRegistered) if same.iter().all(soon) => {
+            Severity::Warning
+        }
+        _ => Severity::Error,
+    }
 }
 
 fn site(one: &Lifetime) -> SiteCost {

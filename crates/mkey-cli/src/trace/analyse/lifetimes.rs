@@ -2,7 +2,7 @@
 
 use super::ground::Ground;
 use super::places::Place;
-use crate::bench::units::size;
+use crate::bench::units::{size, time};
 use crate::lang::Lang;
 use mkey_trace::format::{Finding, Recording, Wrong};
 use serde::Serialize;
@@ -20,6 +20,8 @@ pub struct Lifetime {
     pub at: u64,
     /// How often.
     pub times: u64,
+    /// How long the region was registered after that, ns; `None`: to the end.
+    pub kept_ns: Option<u64>,
     /// Memory and key; relative.
     pub addr: u64,
     /// See `addr`.
@@ -55,7 +57,9 @@ fn one(ground: &Ground<'_>, finding: &Finding, lang: Lang) -> Lifetime {
     let (addr, len) =
         region.map_or((finding.addr, finding.len), |region| (region.addr, region.len));
     let queue = finding.queue.and_then(|id| Recording::by_id(&recording.queues, id));
+    let kept_ns = region.and_then(|region| region.to).map(|to| to.saturating_sub(finding.at));
     let said = Said {
+        kept_ns,
         memory: format!("{addr:#x} ({})", size(len)),
         key: format!("{:#x}", finding.key),
         queue: queue.map_or_else(String::new, |queue| format!("{:#x}", queue.number)),
@@ -78,6 +82,7 @@ fn one(ground: &Ground<'_>, finding: &Finding, lang: Lang) -> Lifetime {
         pid: process.map_or(0, |process| process.pid),
         at: finding.at,
         times: finding.times,
+        kept_ns,
         addr: finding.addr,
         len: finding.len,
         key: finding.key,
@@ -103,9 +108,20 @@ struct Said {
     there: String,
     part: String,
     times: u64,
+    kept_ns: Option<u64>,
 }
 
 impl Said {
+    /// How long the region was registered after its memory had gone.
+    fn kept(&self, lang: Lang) -> String {
+        match (self.kept_ns, lang) {
+            (Some(ns), Lang::En) => format!("which it was for another {}", time(ns as f64)),
+            (Some(ns), Lang::Zh) => format!("此后仍注册 {}", time(ns as f64)),
+            (None, Lang::En) => "which it was to the end".to_owned(),
+            (None, Lang::Zh) => "且直到结束仍注册".to_owned(),
+        }
+    }
+
     fn words(&self, wrong: Wrong, lang: Lang) -> String {
         let Self { memory, key, queue, here, there, part, .. } = self;
         let region = match lang {
@@ -131,14 +147,20 @@ impl Said {
                 format!("键 {key} 在 {here} 被使用{on}，而其区域 {memory} 已在 {there} 注销")
             }
             (Wrong::FreedRegistered, Lang::En) => {
-                format!("{region} was freed at {here} while registered")
+                format!("{region} was freed at {here} while registered, {}", self.kept(lang))
             }
-            (Wrong::FreedRegistered, Lang::Zh) => format!("{region}在仍注册时于 {here} 被 free"),
+            (Wrong::FreedRegistered, Lang::Zh) => {
+                format!("{region}在仍注册时于 {here} 被 free，{}", self.kept(lang))
+            }
             (Wrong::UnmappedRegistered, Lang::En) => format!(
-                "{region} was unmapped at {here} while registered: a NIC goes on with the old pages"
+                "{region} was unmapped at {here} while registered, {}: a NIC goes on with the old pages",
+                self.kept(lang)
             ),
             (Wrong::UnmappedRegistered, Lang::Zh) => {
-                format!("{region}在仍注册时于 {here} 被 munmap：网卡会继续使用旧页")
+                format!(
+                    "{region}在仍注册时于 {here} 被 munmap，{}：网卡会继续使用旧页",
+                    self.kept(lang)
+                )
             }
             (Wrong::GoneInFlight, Lang::En) => format!(
                 "memory {part} of {region} was freed or unmapped at {here} while work that names it was in flight{on}"

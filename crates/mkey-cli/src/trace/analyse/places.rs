@@ -92,7 +92,7 @@ impl Places {
 }
 
 /// Which frame is the place.
-fn own(stack: &Stack) -> Option<usize> {
+pub fn own(stack: &Stack) -> Option<usize> {
     let frames = &stack.frames;
     let named = |frame: &&Frame| frame.function.is_some();
     let find = |test: &dyn Fn(&Frame) -> bool| frames.iter().position(test);

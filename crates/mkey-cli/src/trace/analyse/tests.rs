@@ -104,11 +104,11 @@ fn a_server_that_registers_for_each_request_gets_just_its_findings() {
     assert_eq!(
         codes(&report),
         [
-            Code::FreedRegistered,
             Code::FailedWork,
             Code::DataPath,
             Code::Repeated,
             Code::Unused,
+            Code::FreedRegistered,
             Code::FailedCalls,
             Code::Leaked,
             Code::WindowKept,

@@ -22,3 +22,6 @@ pub const ADJACENT_THP: u64 = 2 << 20;
 pub const MUCH: u64 = 1 << 20;
 /// Causes of a failure that are told.
 pub const CAUSES: usize = 2;
+/// Nanoseconds: memory that was freed or unmapped while registered, and deregistered by then, was most likely
+/// that of a cache of registrations, which is told of it just then.
+pub const SOON: u64 = 10_000_000;
