@@ -258,6 +258,8 @@ fn severity(same: &[Lifetime]) -> Severity {
         Some(Wrong::FreedRegistered | Wrong::UnmappedRegistered) if same.iter().all(soon) => {
             Severity::Warning
         }
+        // Deregistering under a receive is allowed: it ends in error, or is flushed with its queue pair.
+        Some(Wrong::DeregInFlight) if same.iter().all(|one| one.only_received) => Severity::Warning,
         _ => Severity::Error,
     }
 }

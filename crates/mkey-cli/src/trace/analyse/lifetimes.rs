@@ -22,6 +22,8 @@ pub struct Lifetime {
     pub times: u64,
     /// How long the region was registered after that, ns; `None`: to the end.
     pub kept_ns: Option<u64>,
+    /// Whether no work but receives ever named the region: none else was in flight.
+    pub only_received: bool,
     /// Memory and key; relative.
     pub addr: u64,
     /// See `addr`.
@@ -83,6 +85,9 @@ fn one(ground: &Ground<'_>, finding: &Finding, lang: Lang) -> Lifetime {
         at: finding.at,
         times: finding.times,
         kept_ns,
+        only_received: region.is_some_and(|region| {
+            region.recvs > 0 && region.sends == 0 && region.writes == 0 && region.reads == 0
+        }),
         addr: finding.addr,
         len: finding.len,
         key: finding.key,
