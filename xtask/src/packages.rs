@@ -71,6 +71,7 @@ pub const PROGRAMS: &[Package] = &[
     package("perftest", "ib_write_bw"),
     package("rdma-core", "/usr/share/doc/rdma-core/tests/run_tests.py"),
     package("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs/__init__.py"),
+    package("ucx-utils", "ucx_perftest"),
 ];
 
 /// What the crates need to be built whose examples are run on software RNICs.

@@ -1,12 +1,16 @@
 //! The same under `mkey trace`: programs run as without it, and are reported.
 
+use crate::common;
 use crate::list::{LATENCY, PING_PONG, Program, Run, THROUGHPUT};
-use crate::pair::{self, HugePages};
-use crate::{has, library};
+use crate::pair::{self, HugePages, Side};
+use crate::{has, library, mkey_run};
+use mkey_trace::format::Recording;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// `mkey trace` with the software RNIC alone, whose report goes to a file: the program's own streams
 /// are its own.
@@ -58,6 +62,58 @@ fn pairs_of_programs() {
         }
     }
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
+}
+
+/// What the first page tells of UCX: it registers for each message where its cache of registrations is
+/// switched off, and hardly ever where it is not.
+#[test]
+fn ucx_with_and_without_its_cache() {
+    let test = "ucx_with_and_without_its_cache";
+    if !has(test, "ucx_perftest") {
+        return;
+    }
+    // UCX looks for a character device of the RDMA device's name, and never opens it.
+    let made =
+        fs::create_dir_all("/dev/infiniband").and_then(|()| {
+            match std::os::unix::fs::symlink("/dev/null", "/dev/infiniband/mkey0") {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                made => made,
+            }
+        });
+    if let Err(error) = made {
+        return common::skipped(test, &format!("/dev/infiniband/mkey0: {error}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [direct, cached] = ["direct", "rcache"].map(|methods| {
+        let _turn = pair::turn();
+        let recording = folder.path().join(methods);
+        let (until, port) =
+            (Instant::now() + Duration::from_secs(60), pair::free_port().to_string());
+        let ucx = |command: &mut Command| {
+            // Without IPv6 it takes a port that it can read nothing of in /sys for one of RoCEv1.
+            command.args(["--address", "::1", "--", "ucx_perftest", "-p", &port]);
+            command.env("UCX_TLS", "rc_verbs,ud_verbs").env("UCX_NET_DEVICES", "mkey0:1");
+            command.env("UCX_IB_REG_METHODS", methods);
+        };
+        let mut server = mkey_run(&["--only"]);
+        ucx(&mut server);
+        let server = Side::start(&mut server);
+        assert!(server.listens(port.parse().unwrap(), until), "{:?}", server.ended(until).err());
+        let mut client = Command::new(env!("CARGO_BIN_EXE_mkey"));
+        client.args(["trace", "--devices", "1", "--only", "--output"]).arg(&recording);
+        client.env("MKEY_PRELOAD", library());
+        ucx(&mut client);
+        client.args(["127.0.0.1", "-t", "tag_lat", "-s", "1048576", "-n", "1000"]);
+        for side in [Side::start(&mut client), server] {
+            let ended = side.ended(until).unwrap_or_else(|words| panic!("{methods}: {words}"));
+            assert!(ended.well(), "{methods}: {}", ended.words());
+        }
+        let file = BufReader::new(fs::File::open(&recording).unwrap());
+        let recording = Recording::read(file).unwrap();
+        recording.calls.iter().filter(|call| call.verb == "ibv_reg_mr").count()
+    });
+    // Sent and received; the measured rounds come after others.
+    assert!(direct >= 2000 && cached < 50, "{direct} and {cached} registrations");
 }
 
 #[test]
