@@ -203,6 +203,28 @@ impl Script {
         let numbers = numbers.collect();
         (numbers, known.len())
     }
+
+    /// The first registration of each of them.
+    pub fn firsts(&self) -> impl Iterator<Item = &Registered> {
+        self.by_turn().filter(|(_, is_first)| *is_first).map(|(range, _)| range)
+    }
+
+    /// All others.
+    pub fn again(&self) -> impl Iterator<Item = &Registered> {
+        self.by_turn().filter(|(_, is_first)| !is_first).map(|(range, _)| range)
+    }
+
+    /// The registrations, and whether each is the first of its range.
+    fn by_turn(&self) -> impl Iterator<Item = (&Registered, bool)> {
+        let (numbers, _) = self.distinct();
+        // They are counted in the order of their first use.
+        let turns = numbers.into_iter().scan(0, |next, number| {
+            let is_first = number == *next;
+            *next += usize::from(is_first);
+            Some(is_first)
+        });
+        self.ranges.iter().zip(turns)
+    }
 }
 
 /// How long a call took, nanoseconds.

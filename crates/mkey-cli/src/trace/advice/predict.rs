@@ -2,7 +2,7 @@
 
 use super::dry::{self, CacheRun, PoolRun};
 use super::host::{Host, Straight};
-use super::recorded::{Cost, Recorded, first, later};
+use super::recorded::{Cost, Recorded, later};
 use super::{Part, Predicted, Source};
 use crate::bench::measure::median;
 use crate::bench::report::{Missing, Outcome};
@@ -17,6 +17,8 @@ use mkey_os::mapping::PageKind;
 pub struct Known<'a> {
     scripts: &'a [Script],
     recorded: Recorded,
+    /// The same of memory that had been registered before.
+    again: Recorded,
     host: &'a Host,
     /// What calls took beyond this machine's line, in the median; not less than nothing.
     beyond: Vec<((PageKind, Verb), f64)>,
@@ -130,7 +132,8 @@ impl<'a> Known<'a> {
         let kinds = PageKind::LADDER.into_iter();
         let kinds = kinds.flat_map(|pages| [Verb::Register, Verb::Deregister].map(|v| (pages, v)));
         let beyond = kinds.filter_map(|of| Some((of, beyond(scripts, host, of)?))).collect();
-        Self { scripts, recorded: Recorded::of(scripts), host, beyond, caches, pools }
+        let (recorded, again) = (Recorded::of(scripts), Recorded::of_again(scripts));
+        Self { scripts, recorded, again, host, beyond, caches, pools }
     }
 
     /// What a strategy would have cost.
@@ -200,40 +203,34 @@ impl<'a> Known<'a> {
         Some(line(self.host, pages, verb, bytes)? + beyond.map_or(0.0, |(_, ns)| *ns))
     }
 
-    /// What the first registrations of the processes took beyond others of their size: by whatever
-    /// strategy something is registered first.
+    /// What registering memory for the first time took beyond registering as much again: pages come in
+    /// then, and what a process makes once is made. Whatever registers that memory first pays it.
     fn set_up(&self) -> Option<Part> {
         let mut sum = Sum::default();
-        for range in self.scripts.iter().filter_map(first) {
-            let Some(ns) = range.register_ns.map(|ns| ns as f64) else { continue };
-            let recorded = self.recorded.about(range.pages, range.bytes());
-            let others = recorded.and_then(|cost| cost.register);
-            let others = others.or_else(|| self.model(range.pages, range.bytes(), Verb::Register));
-            if let Some(beyond) = others.map(|others| ns - others).filter(|ns| *ns > 0.0) {
-                sum.add(beyond);
+        for script in self.scripts {
+            for range in script.firsts() {
+                let Some(ns) = range.register_ns.map(|ns| ns as f64) else { continue };
+                let again = self.again.about(range.pages, range.bytes());
+                let again = again.and_then(|cost| cost.register);
+                let again =
+                    again.or_else(|| self.model(range.pages, range.bytes(), Verb::Register));
+                again.into_iter().for_each(|again| sum.add(ns - again));
             }
         }
         let words = (
-            "first registration, beyond others of its size",
-            "first registrations, beyond others of their size",
+            "first registration, beyond registering as much again",
+            "first registrations, beyond registering as much again",
         );
-        sum.part(words, Source::Recorded)
+        sum.part(words, Source::Recorded).filter(|part| part.ns > 0.0)
     }
 
     fn once(&self) -> Result<Predicted> {
         let (mut register, mut deregister) = (Sums::default(), Sums::default());
         let (mut made, mut bytes) = (0, 0u64);
-        for script in self.scripts {
-            let (numbers, count) = script.distinct();
-            let mut known = vec![false; count];
-            for (range, number) in script.ranges.iter().zip(numbers) {
-                if let Some(known) = known.get_mut(number).filter(|known| !**known) {
-                    *known = true;
-                    register.add(self.own(range, Verb::Register)?);
-                    deregister.add(self.own(range, Verb::Deregister)?);
-                    (made, bytes) = (made + 1, bytes.saturating_add(range.bytes()));
-                }
-            }
+        for range in self.scripts.iter().flat_map(Script::firsts) {
+            register.add(self.own(range, Verb::Register)?);
+            deregister.add(self.own(range, Verb::Deregister)?);
+            (made, bytes) = (made + 1, bytes.saturating_add(range.bytes()));
         }
         let parts = register.parts(("first registration", "first registrations"));
         let parts = parts.chain(deregister.parts(AT_THE_END));

@@ -36,6 +36,11 @@ impl Recorded {
         later
     }
 
+    /// Of memory that had been registered before.
+    pub fn of_again(scripts: &[Script]) -> Self {
+        Self::of_ranges(scripts.iter().flat_map(Script::again))
+    }
+
     fn of_ranges<'a>(ranges: impl Iterator<Item = &'a Registered>) -> Self {
         let mut times: BTreeMap<Class, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
         for range in ranges {
@@ -56,12 +61,7 @@ impl Recorded {
     }
 }
 
-/// The first registration of a process.
-pub fn first(script: &Script) -> Option<&Registered> {
-    script.ranges.get(script.steps.first()?.range)
-}
-
-/// All others.
+/// All but the first registration of a process.
 pub fn later(script: &Script) -> impl Iterator<Item = &Registered> {
     let first = script.steps.first().map(|step| step.range);
     let ranges = script.ranges.iter().enumerate();
