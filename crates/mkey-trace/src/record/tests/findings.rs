@@ -276,3 +276,22 @@ fn an_ended_key_is_known_by_its_last_end() {
     traced.post(queue, Op::Send, 1, &[(AT, 64, 1)]);
     assert_eq!(traced.wrongs(), [(Wrong::KeyAfterDereg, 1)]);
 }
+
+#[test]
+fn findings_without_end_count_as_the_last_of_their_kind() {
+    let traced = traced();
+    let queue = traced.queue(8, 8);
+    for round in 0..6000 {
+        traced.reg(1, AT, 4096);
+        traced.recorder.gone(AT, 4096, Wrong::FreedRegistered);
+        traced.dereg(1);
+        if round == 5000 {
+            traced.post(queue, Op::Send, 1, &[(AT, 64, 1)]);
+        }
+    }
+    let wrongs = traced.wrongs();
+    let of = |kind| wrongs.iter().filter(move |(wrong, _)| *wrong == kind).map(|(_, times)| *times);
+    assert_eq!(of(Wrong::FreedRegistered).count(), 4096);
+    assert_eq!(of(Wrong::FreedRegistered).sum::<u64>(), 6000);
+    assert_eq!(of(Wrong::KeyAfterDereg).collect::<Vec<_>>(), [1]);
+}
