@@ -1,11 +1,14 @@
-//! Tells of memory that a traced program gives back, before it does.
+//! Tells of memory that a traced program gives back, before it does or, of what may fail and stays the
+//! program's, once it has.
 //!
 //! The library is loaded before the C library (`LD_PRELOAD`, as `mkey trace` sets it, beside
 //! `libmkey_preload.so`) and has the functions by which memory is freed and unmapped. Each calls the next
 //! one of its name, that of the C library or of an allocator of the program's; if a hook was set
-//! (`mkey_watch_set`), that is told first.
+//! (`mkey_watch_set`), that is told.
 //!
-//! * A block that `realloc` moves, and a mapping that `mremap` moves, are told of once they have moved.
+//! * What `mmap` replaces at a fixed address, and what `madvise` takes out, is told of once that is done; a
+//!   block that `realloc` moves or frees, and a mapping that `mremap` moves, once they have moved.
+//! * `shmdt` is not seen.
 //! * What the C library does within itself is not seen: of blocks with mappings of their own, `free` is.
 //!   `reallocarray` calls `realloc`.
 //! * A program that brings an allocator of its own in its executable does not call these functions, nor
@@ -182,6 +185,14 @@ unsafe extern "C" fn gives_realloc(block: *mut c_void, size: size_t) -> *mut c_v
     // SAFETY: the caller's.
     let now = unsafe { next(block, size) };
     moved(before, length, now);
+    // To nothing: C libraries free it.
+    if size == 0
+        && now.is_null()
+        && before != 0
+        && let Some(hook) = hook()
+    {
+        hook(before, length, 1);
+    }
     now
 }
 
@@ -223,15 +234,8 @@ unsafe extern "C" fn gives_mmap(
 ) -> *mut c_void {
     type Function =
         unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
-    // The bit that asks for nothing to be replaced has the other one with it, or not.
-    if flags & libc::MAP_FIXED != 0
-        && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE
-        && is_range(address, length)
-    {
-        unmapped(address, length);
-    }
     // SAFETY: null or the function, which is of this type; the caller's.
-    unsafe {
+    let mapped = unsafe {
         match transmute::<*mut c_void, Option<Function>>(MMAP.get()) {
             Some(next) => next(address, length, protection, flags, fd, offset),
             None => {
@@ -240,7 +244,17 @@ unsafe extern "C" fn gives_mmap(
                 mapped as *mut c_void
             }
         }
+    };
+    // The bit that asks for nothing to be replaced has the other one with it, or not. Nobody else has the
+    // range before this returns: it is told of when it is known to be replaced.
+    if flags & libc::MAP_FIXED != 0
+        && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE
+        && mapped != libc::MAP_FAILED
+        && is_range(address, length)
+    {
+        unmapped(address, length);
     }
+    mapped
 }
 
 /// The last argument is there with some flags only; in the calling conventions here it is in a register
@@ -287,16 +301,19 @@ unsafe extern "C" fn gives_mremap(
 
 unsafe extern "C" fn gives_madvise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
     type Function = unsafe extern "C" fn(*mut c_void, size_t, c_int) -> c_int;
-    if [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE].contains(&advice)
-        && is_range(address, length)
-    {
-        unmapped(address, length);
-    }
     // SAFETY: null or the function, which is of this type; the caller's.
-    unsafe {
+    let result = unsafe {
         match transmute::<*mut c_void, Option<Function>>(MADVISE.get()) {
             Some(next) => next(address, length, advice),
             None => libc::syscall(libc::SYS_madvise, address, length, advice) as c_int,
         }
+    };
+    // Of `MADV_FREE` pages that a device has pinned stay as they are.
+    if result == 0
+        && [libc::MADV_DONTNEED, libc::MADV_REMOVE].contains(&advice)
+        && is_range(address, length)
+    {
+        unmapped(address, length);
     }
+    result
 }

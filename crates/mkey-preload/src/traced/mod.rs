@@ -52,6 +52,7 @@ fn begin() -> Option<&'static Recorder> {
     if recorder.is_some() {
         ONCE.call_once(|| {
             mkey_os::fork::in_children(in_child);
+            mkey_os::fork::around(before_fork, after_fork);
             gone::listen();
         });
     }
@@ -64,6 +65,15 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 #[inline]
 fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
+}
+
+extern "C" fn before_fork() {
+    Recorder::forks();
+}
+
+/// In the child, too, after [`in_child`].
+extern "C" fn after_fork() {
+    Recorder::has_forked();
 }
 
 extern "C" fn in_child() {

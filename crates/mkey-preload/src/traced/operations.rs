@@ -261,7 +261,11 @@ pub(super) unsafe extern "C" fn open_qp(
     // SAFETY: the caller's.
     let inner = || unsafe { original(context, attr) };
     told(context, Verb::CreateQp, inner, |recorder, device, qp| {
-        if is_made(qp) {
+        // One that this process made itself, or has opened, is followed as that.
+        // SAFETY: live.
+        let known = is_made(qp)
+            && PAIRS.get(context, unsafe { (*qp).qp_num }).is_some_and(|pair| pair.is_own());
+        if is_made(qp) && !known {
             let cap = bytemuck::Zeroable::zeroed();
             // SAFETY: nobody else in this process knows it yet.
             unsafe { queues::pair_made(recorder, device, qp, &cap, false) };

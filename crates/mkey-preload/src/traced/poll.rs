@@ -169,7 +169,10 @@ unsafe extern "C" fn start(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c
     if let Some(recorder) = Recorder::current() {
         match result {
             // SAFETY: there is a completion in hand.
-            0 => plain((), || unsafe { tell_current(recorder, cq) }),
+            0 => plain((), || unsafe {
+                recorder.polled(1);
+                tell_current(recorder, cq);
+            }),
             libc::ENOENT => plain((), || recorder.polled(0)),
             _ => {}
         }
@@ -184,7 +187,10 @@ unsafe extern "C" fn next(cq: *mut ibv_cq_ex) -> c_int {
     // Where there is no further one, the poll was not one that found nothing.
     if let Some(recorder) = Recorder::current().filter(|_| result == 0) {
         // SAFETY: there is a completion in hand.
-        plain((), || unsafe { tell_current(recorder, cq) });
+        plain((), || unsafe {
+            recorder.polled_further();
+            tell_current(recorder, cq);
+        });
     }
     result
 }
@@ -194,7 +200,6 @@ unsafe extern "C" fn next(cq: *mut ibv_cq_ex) -> c_int {
 /// # Safety
 /// There is one.
 unsafe fn tell_current(recorder: &Recorder, cq: *mut ibv_cq_ex) {
-    recorder.polled(1);
     // SAFETY: the caller's; the functions are those that the queue was made with.
     unsafe {
         let good = (*cq).status == IBV_WC_SUCCESS;

@@ -55,6 +55,17 @@ impl Recorder {
         header.word::<{ offset_of!(Header, ended) }>().store(now(), Release);
     }
 
+    /// The calling thread is about to fork: until [`Recorder::has_forked`], or in the child
+    /// [`Recorder::forked`], what it gives back is not the program's doing.
+    pub fn forks() {
+        thread::forks();
+    }
+
+    /// The calling thread has forked, or failed to.
+    pub fn has_forked() {
+        thread::has_forked();
+    }
+
     /// In a forked child, at once: it has recorded nothing.
     pub fn forked() {
         let before = CURRENT.swap(null_mut(), Relaxed);

@@ -7,14 +7,20 @@ use crate::raw::{Call, Finding, Head, Mr, Slot, Wrong};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Kinds at regions, at most.
+/// Findings that are written, at most; but of each kind one. Those beyond count as the last of their kind.
 const MOST: usize = 4096;
 
 /// All findings so far.
 pub struct Findings {
     /// By region and kind.
     known: Table,
-    making: Spin<()>,
+    making: Spin<Made>,
+}
+
+struct Made {
+    count: usize,
+    /// The last of each kind.
+    last: [Slot; Wrong::ALL.len()],
 }
 
 /// What was found.
@@ -36,7 +42,8 @@ pub struct Found {
 impl Findings {
     /// None yet.
     pub const fn new() -> Self {
-        Self { known: Table::new(MOST), making: Spin::new(()) }
+        let made = Made { count: 0, last: [0; Wrong::ALL.len()] };
+        Self { known: Table::new(MOST + Wrong::ALL.len()), making: Spin::new(made) }
     }
 }
 
@@ -53,8 +60,16 @@ impl Recorder {
         // What is freed while the thread's stack is asked for is no concern of the program's. Where memory
         // is given back the thread is inside already.
         let _inside = thread::Inside::enter();
-        let _making = self.findings.making.lock();
+        let mut made = self.findings.making.lock();
         if self.count(name) {
+            return;
+        }
+        let kind = (found.wrong as usize).wrapping_sub(Wrong::ALL[0] as usize);
+        if made.count >= MOST
+            && let Some(last) = made.last.get(kind)
+            && let Some(last) = self.log.placed::<Finding>(*last)
+        {
+            last.word::<{ offset_of!(Finding, times) }>().fetch_add(1, Relaxed);
             return;
         }
         let place = self.stacks.place(&self.log, &stack::here(), ask);
@@ -81,6 +96,10 @@ impl Recorder {
             &[],
         );
         if let Some(written) = written {
+            made.count += 1;
+            if let Some(last) = made.last.get_mut(kind) {
+                *last = written.slot;
+            }
             // If there is no place for it each time is written by itself, as long as there is room.
             let _ = self.findings.known.insert(name, written.slot.into());
         }

@@ -4,6 +4,7 @@
 //! has no room for would end the program instead.
 
 use super::lock::Spin;
+use super::thread::Inside;
 use crate::raw::{ALIGN, HEADER, Head, Header, Kind, MAGIC, Slot};
 use bytemuck::Zeroable;
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
@@ -250,6 +251,8 @@ impl Log {
         if end > self.limit {
             return false;
         }
+        // A signal handler that gives memory back meanwhile does not come here.
+        let _inside = Inside::enter();
         let _held = self.grow.lock();
         loop {
             let ready = self.ready.load(Acquire);

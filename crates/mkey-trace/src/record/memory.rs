@@ -1,6 +1,7 @@
 //! Memory of the recorder's own: from the kernel, never from the program's heap, and never given back.
 
 use super::lock::Spin;
+use super::thread::Inside;
 use bytemuck::Zeroable;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::ptr::null_mut;
@@ -58,6 +59,8 @@ pub unsafe fn forked() {
 }
 
 fn cut(bytes: usize) -> Option<usize> {
+    // A signal handler that gives memory back meanwhile does not come here.
+    let _inside = Inside::enter();
     let mut rest = REST.lock();
     if rest.left < bytes {
         *rest = Rest { at: map(CHUNK)?, left: CHUNK };

@@ -205,6 +205,13 @@ impl Recorder {
         }
     }
 
+    /// A poll that had found some before found one more.
+    #[inline]
+    pub fn polled_further(&self) {
+        let thread = thread::here(self);
+        thread::bump(thread.word::<{ offset_of!(raw::Thread, completions) }>(), 1);
+    }
+
     /// The program is about to give memory back: `FreedRegistered` for a block of the heap, else
     /// `UnmappedRegistered`. A few nanoseconds where no registered memory is near.
     ///

@@ -6,6 +6,7 @@ use crate::raw::{self, Head};
 use rustix::fs::{CWD, readlinkat_raw};
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bits of the map of what is code, at most.
 const BITS: usize = 1 << 17;
@@ -25,7 +26,16 @@ pub struct Code {
     libraries: Range<u64>,
     /// Pages of 2 to this power have a bit each.
     shift: u32,
-    bits: &'static [u64],
+    bits: &'static Bits,
+}
+
+/// Room for the bits.
+pub type Bits = [AtomicU64];
+
+/// New room.
+pub fn bits() -> Option<&'static Bits> {
+    // The range has two ends, which the size of a page rounds outwards.
+    Some(memory::zeros::<AtomicU64>(BITS / 64 + 2)?)
 }
 
 /// Loads so far.
@@ -39,8 +49,8 @@ pub fn loads() -> Loads {
 }
 
 impl Code {
-    /// As things are now. `None`: there is no memory for it.
-    pub fn now() -> Option<Self> {
+    /// As things are now, with its bits in this room.
+    pub fn now(bits: &'static Bits) -> Self {
         let (mut loads, mut first) = (Loads::default(), true);
         let (mut program, mut libraries) = (0..0, 0..0);
         each(|module| {
@@ -61,7 +71,7 @@ impl Code {
         // The range and its two ends, which the size of a page rounds outwards.
         libraries.start = libraries.start >> shift << shift;
         let places = (libraries.end - libraries.start) >> shift;
-        let bits = memory::zeros::<u64>(places as usize / 64 + 1)?;
+        bits.iter().take(places as usize / 64 + 1).for_each(|word| word.store(0, Relaxed));
         let mut first = true;
         each(|module| {
             if !std::mem::take(&mut first) {
@@ -69,15 +79,15 @@ impl Code {
                     let begin = code.start.saturating_sub(libraries.start) >> shift;
                     let last = code.end.saturating_sub(1).saturating_sub(libraries.start) >> shift;
                     for bit in begin..=last {
-                        if let Some(word) = bits.get_mut(bit as usize / 64) {
-                            *word |= 1 << (bit % 64);
+                        if let Some(word) = bits.get(bit as usize / 64) {
+                            word.fetch_or(1 << (bit % 64), Relaxed);
                         }
                     }
                 }
             }
             true
         });
-        Some(Self { loads, program, libraries, shift, bits })
+        Self { loads, program, libraries, shift, bits }
     }
 
     /// Whether an address is code.
@@ -89,7 +99,7 @@ impl Code {
             return self
                 .bits
                 .get((bit / 64) as usize)
-                .is_some_and(|word| word >> (bit % 64) & 1 == 1);
+                .is_some_and(|word| word.load(Relaxed) >> (bit % 64) & 1 == 1);
         }
         address.wrapping_sub(self.program.start) < self.program.end - self.program.start
     }

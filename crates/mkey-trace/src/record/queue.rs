@@ -4,7 +4,7 @@ use super::count::{self, By};
 use super::finding::Found;
 use super::lock::Spin;
 use super::log::Placed;
-use super::ring::{self, FIRST, Place, Ring};
+use super::ring::{self, FIRST, Place, Ring, SIZES};
 use super::thread::{self, bump};
 use super::{Entry, QueueInit, Recorder, Work, key, memory, now};
 use crate::raw::{self, Failure, Head, Header, Mr, Op, Slot, Use, Wrong};
@@ -17,8 +17,6 @@ use std::sync::atomic::{
 
 /// Statuses of completions that are told apart; those beyond count as the last.
 const STATUSES: usize = 32;
-/// Queues that were made last which are looked at for one that has ended and can be used again.
-const LOOKED_AT: usize = 256;
 
 /// Looking through what is in flight, when memory is given back, may take one part in so many of the time of
 /// the process; and so much more, ns.
@@ -37,6 +35,8 @@ pub struct Queue {
     failures: [AtomicU32; STATUSES],
     /// The queue made before.
     next: Option<&'static Self>,
+    /// Of those that have ended and have rings of these sizes: the one that ended before.
+    spare: AtomicPtr<Self>,
 }
 
 /// Work to send, or receives.
@@ -51,8 +51,14 @@ struct Side {
 /// All queues, ended ones too.
 pub(super) struct Queues {
     last: AtomicPtr<Queue>,
-    making: Spin<()>,
+    spares: Spin<Spares>,
 }
+
+/// Queues that have ended, the last one first, by the sizes of their two rings.
+struct Spares([[*mut Queue; SIZES]; SIZES]);
+
+// SAFETY: the pointers are null or to queues that are kept for ever, which any thread may use.
+unsafe impl Send for Spares {}
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -62,10 +68,10 @@ impl std::fmt::Debug for Queue {
 
 impl Queues {
     pub(super) const fn new() -> Self {
-        Self { last: AtomicPtr::new(null_mut()), making: Spin::new(()) }
+        Self { last: AtomicPtr::new(null_mut()), spares: Spin::new(Spares::new()) }
     }
 
-    fn all(&self) -> impl Iterator<Item = &'static Queue> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &'static Queue> {
         // SAFETY: it is null or a queue that was kept for ever.
         let mut next: Option<&'static Queue> = unsafe { self.last.load(Acquire).as_ref() };
         std::iter::from_fn(move || {
@@ -78,13 +84,10 @@ impl Queues {
     fn make(&self, recorder: &Recorder, init: &QueueInit) -> Option<&'static Queue> {
         let record = recorder.log.write(record(init), &[])?;
         let shared = init.number == 0 && init.kind == 0;
-        let _making = self.making.lock();
-        let spare = self.all().take(LOOKED_AT).find(|queue| {
-            !queue.live.load(Acquire)
-                && queue.send.lock().ring.fits(init.sends, init.send_entries)
-                && queue.recv.lock().ring.fits(init.recvs, init.recv_entries)
-        });
-        if let Some(queue) = spare {
+        let sends = ring::size(init.sends, init.send_entries);
+        let recvs = ring::size(init.recvs, init.recv_entries);
+        let mut spares = self.spares.lock();
+        if let Some(queue) = spares.take(sends, recvs) {
             for (side, recv) in [(&queue.send, false), (&queue.recv, true)] {
                 let mut side = side.lock();
                 side.ring.renew(By::side(record.slot, recv));
@@ -105,9 +108,40 @@ impl Queues {
             recv: side(init.recvs, init.recv_entries, true)?,
             failures: [const { AtomicU32::new(0) }; STATUSES],
             next: self.all().next(),
+            spare: AtomicPtr::new(null_mut()),
         })?;
         self.last.store(std::ptr::from_ref(queue).cast_mut(), Release);
         Some(queue)
+    }
+}
+
+impl Spares {
+    const fn new() -> Self {
+        Self([[null_mut(); SIZES]; SIZES])
+    }
+
+    /// One with rings of these sizes, or of up to four times as many places.
+    fn take(&mut self, sends: usize, recvs: usize) -> Option<&'static Queue> {
+        let near = |size: usize| if size == 0 { 0..1 } else { size..SIZES.min(size + 3) };
+        for sends in self.0.get_mut(near(sends))? {
+            for first in sends.get_mut(near(recvs))? {
+                // SAFETY: null or a queue that is kept for ever.
+                if let Some(queue) = unsafe { first.as_ref::<'static>() } {
+                    *first = queue.spare.load(Relaxed);
+                    return Some(queue);
+                }
+            }
+        }
+        None
+    }
+
+    /// It has ended.
+    fn put(&mut self, queue: &'static Queue) {
+        let (sends, recvs) = (queue.send.lock().ring.size(), queue.recv.lock().ring.size());
+        if let Some(first) = self.0.get_mut(sends).and_then(|sends| sends.get_mut(recvs)) {
+            queue.spare.store(*first, Relaxed);
+            *first = std::ptr::from_ref(queue).cast_mut();
+        }
     }
 }
 
@@ -273,8 +307,13 @@ impl Queue {
 
     /// It was destroyed.
     pub fn end(&'static self, recorder: &Recorder) {
-        self.reset(recorder);
-        self.live.store(false, Release);
+        if self.is_of(recorder) && self.live.load(Relaxed) {
+            self.reset(recorder);
+            let mut spares = recorder.queues.spares.lock();
+            if self.live.swap(false, Release) {
+                spares.put(self);
+            }
+        }
     }
 
     /// Its record.

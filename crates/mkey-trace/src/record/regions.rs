@@ -37,8 +37,8 @@ pub struct Regions {
 }
 
 struct State {
-    /// The keys of `ended`, a ring.
-    ended: [u64; ENDED],
+    /// The keys of `ended` and what they had, a ring.
+    ended: [(u64, Slot); ENDED],
     next_ended: usize,
     /// Objects, and what they had.
     displaced: [(u64, u64); DISPLACED],
@@ -54,7 +54,7 @@ impl Regions {
             by_object: Table::new(MOST),
             spans: Spans::new(),
             state: Spin::new(State {
-                ended: [0; ENDED],
+                ended: [(0, 0); ENDED],
                 next_ended: 0,
                 displaced: [(0, 0); DISPLACED],
                 next_displaced: 0,
@@ -262,7 +262,9 @@ impl Recorder {
             let at = state.next_ended % ENDED;
             state.next_ended = at + 1;
             if let Some(oldest) = state.ended.get_mut(at) {
-                self.regions.ended.remove(std::mem::replace(oldest, name));
+                let (oldest, was) = std::mem::replace(oldest, (name, mr.slot));
+                // It may have been another region's since, which ended later.
+                self.regions.ended.remove_if(oldest, |slot| slot == u64::from(was));
             }
             // It holds twice as many.
             let _ = self.regions.ended.insert(name, mr.slot.into());

@@ -11,6 +11,8 @@ use bytemuck::Zeroable;
 /// Places of a ring, at least and at most.
 const LEAST: usize = 64;
 const MOST: usize = 1 << 16;
+/// Sizes of rings: none, and each power of two from the least to the most.
+pub const SIZES: usize = (MOST / LEAST).ilog2() as usize + 2;
 /// After so many completions in a row of work that is not there, following is given up.
 const STRAYS: u32 = 32;
 
@@ -57,27 +59,16 @@ pub struct Ring {
 impl Ring {
     /// For so many requests of so many entries. `None`: there is no memory.
     pub fn new(requests: u32, entries: u32, by: By) -> Option<Self> {
-        let places = match Self::places(requests, entries) {
+        let places = match places(requests, entries) {
             0 => &mut [],
             places => memory::zeros(places)?,
         };
         Some(Self { places, head: 0, tail: 0, lost: false, strays: 0, by, last: Last::default() })
     }
 
-    /// Whether it has as many places as one made for this, and not many more.
-    pub fn fits(&self, requests: u32, entries: u32) -> bool {
-        let wanted = Self::places(requests, entries);
-        self.places.len() >= wanted && self.places.len() <= wanted * 4
-    }
-
-    /// Twice what may be posted: work may be done, so that more can be posted, before its completion is
-    /// polled.
-    fn places(requests: u32, entries: u32) -> usize {
-        if requests == 0 {
-            return 0;
-        }
-        let most = u64::from(requests) * u64::from(entries.max(1)) * 2;
-        usize::try_from(most).unwrap_or(MOST).clamp(LEAST, MOST).next_power_of_two()
+    /// Its size, less than [`SIZES`].
+    pub fn size(&self) -> usize {
+        size_of_places(self.places.len())
     }
 
     /// As for another queue.
@@ -154,6 +145,7 @@ impl Ring {
     pub fn clear(&mut self, recorder: &Recorder) {
         let tail = self.tail;
         self.retire_to(recorder, tail);
+        self.rewind();
         self.strays = 0;
     }
 
@@ -171,6 +163,7 @@ impl Ring {
                     end += 1;
                 }
                 self.retire_to(recorder, end);
+                self.rewind();
                 self.strays = 0;
                 return Some(place.flags >> OP);
             }
@@ -187,6 +180,7 @@ impl Ring {
             let place = *self.at(index)?;
             if place.id == id && place.flags & (FIRST | GONE) == FIRST {
                 self.take_out(recorder, index);
+                self.rewind();
                 self.strays = 0;
                 return Some(place.flags >> OP);
             }
@@ -228,6 +222,16 @@ impl Ring {
                 Some(place) if place.flags & GONE != 0 => self.tail = last,
                 _ => break,
             }
+        }
+        self.rewind();
+    }
+
+    /// When nothing is in flight the first places are used again: of a ring that is large, since much may
+    /// be posted, as much memory is touched as ever was in flight.
+    #[inline]
+    fn rewind(&mut self) {
+        if self.head == self.tail {
+            (self.head, self.tail) = (0, 0);
         }
     }
 
@@ -313,6 +317,24 @@ impl Done {
     }
 }
 
+/// The size of a ring for so many requests of so many entries.
+pub fn size(requests: u32, entries: u32) -> usize {
+    size_of_places(places(requests, entries))
+}
+
+/// Twice what may be posted: work may be done, so that more can be posted, before its completion is polled.
+fn places(requests: u32, entries: u32) -> usize {
+    if requests == 0 {
+        return 0;
+    }
+    let most = u64::from(requests) * u64::from(entries.max(1)) * 2;
+    usize::try_from(most).unwrap_or(MOST).clamp(LEAST, MOST).next_power_of_two()
+}
+
+fn size_of_places(places: usize) -> usize {
+    (places / LEAST).checked_ilog2().map_or(0, |power| power as usize + 1)
+}
+
 /// The flags of an operation.
 #[inline]
 pub fn flags(op: Op, signaled: bool) -> u32 {
@@ -339,5 +361,37 @@ pub fn begins(received: &Received, addr: u64) -> (bool, u32) {
 pub fn posted(counters: &[std::sync::atomic::AtomicU64; 8], op: Op, by: u64) {
     if let Some(counter) = counters.get(op as usize) {
         bump(counter, by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places that were written to.
+    fn touched(ring: &Ring) -> usize {
+        ring.places.iter().filter(|place| place.flags != 0).count()
+    }
+
+    fn push(ring: &mut Ring, recorder: &Recorder, id: u64) {
+        let flags = flags(Op::Send, true) | FIRST;
+        assert!(ring.push(recorder, Place { id, flags, ..Place::zeroed() }));
+    }
+
+    #[test]
+    fn as_many_places_are_touched_as_are_in_flight_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(folder.path(), 1 << 20).unwrap();
+        let mut ring = Ring::new(4096, 4, By::side(1, false)).unwrap();
+        for round in 0..1000 {
+            (0..3).for_each(|id| push(&mut ring, recorder, round + id));
+            match round % 3 {
+                0 => _ = ring.complete(recorder, round + 2, false),
+                1 => (0..3).for_each(|id| _ = ring.complete_one(recorder, round + 2 - id)),
+                _ => ring.take_back(recorder, 0, 3, |_| {}),
+            }
+            assert!(ring.is_empty() && !ring.lost);
+        }
+        assert_eq!(touched(&ring), 3);
     }
 }

@@ -125,7 +125,8 @@ impl Spans {
         }
     }
 
-    /// Whether there may be a span that overlaps. No lock, a few nanoseconds.
+    /// Whether there may be a span that overlaps. No lock, a few nanoseconds; from within a signal handler,
+    /// too, that has interrupted a change.
     #[inline]
     pub fn near(&self, addr: u64, len: u64) -> bool {
         let end = addr.saturating_add(len);
@@ -193,7 +194,7 @@ impl Spans {
         bits(self.grids.load(Relaxed) & grids).any(|grid| {
             let (first, last) = (addr >> grid, (end - 1) >> grid);
             last - first >= CELLS
-                || (first..=last).any(|cell| self.cells.get(name(grid, cell)).is_some())
+                || (first..=last).any(|cell| self.cells.may_have(name(grid, cell)))
         })
     }
 

@@ -48,6 +48,9 @@ struct State {
     /// The list of modules that was written last, and its number.
     written: Option<Loads>,
     epoch: u32,
+    /// Rooms for what is code, and the one in use.
+    rooms: [Option<&'static modules::Bits>; 2],
+    turn: usize,
 }
 
 /// The registers as they are in the function that this becomes a part of.
@@ -96,7 +99,7 @@ impl Stacks {
             known: Table::new(MOST),
             alike: Table::new(MOST),
             code: AtomicPtr::new(null_mut()),
-            state: Spin::new(State { written: None, epoch: 0 }),
+            state: Spin::new(State { written: None, epoch: 0, rooms: [None; 2], turn: 0 }),
         }
     }
 
@@ -127,8 +130,22 @@ impl Stacks {
         if code.is_some_and(|code| code.loads == loads) {
             return code;
         }
-        let _held = self.state.lock();
-        let new: &'static Code = memory::keep(Code::now()?)?;
+        let mut state = self.state.lock();
+        // Another thread may have looked meanwhile.
+        // SAFETY: as above.
+        let code = unsafe { self.code.load(Acquire).as_ref() };
+        if code.is_some_and(|code| code.loads == loads) {
+            return code;
+        }
+        // Two rooms in turn: who still reads the one before finds what it was, and a thread that was stopped
+        // for longer takes a place for another one, once.
+        state.turn ^= 1;
+        let turn = state.turn;
+        let room = state.rooms.get_mut(turn)?;
+        if room.is_none() {
+            *room = modules::bits();
+        }
+        let new: &'static Code = memory::keep(Code::now((*room)?))?;
         self.code.store(std::ptr::from_ref(new).cast_mut(), Release);
         Some(new)
     }

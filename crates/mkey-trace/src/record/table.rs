@@ -14,6 +14,8 @@ use std::sync::atomic::{
 
 /// Places that a table begins with.
 const FIRST: usize = 1024;
+/// Looks at a table that is being changed, before it is left at that.
+const TRIES: u32 = 1000;
 
 /// A table. Keys are not 0.
 pub struct Table {
@@ -41,6 +43,18 @@ struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// The table is being changed.
+struct Changing;
+
+/// Between two looks.
+#[cold]
+fn wait(tries: u32) {
+    if tries.is_multiple_of(64) {
+        std::thread::yield_now();
+    }
+    std::hint::spin_loop();
+}
+
 impl Table {
     /// An empty one, for at most so many.
     pub const fn new(most: usize) -> Self {
@@ -55,26 +69,43 @@ impl Table {
     /// What the key has.
     #[inline]
     pub fn get(&self, key: u64) -> Option<u64> {
-        if key == 0 {
-            return None;
-        }
         let mut tries = 0_u32;
         loop {
-            let turn = self.turns.load(Acquire);
-            if turn & 1 == 0 {
-                let body = self.body()?;
-                let found = body.find(key).map(|place| place.value.load(Relaxed));
-                fence(Acquire);
-                if self.turns.load(Relaxed) == turn {
-                    return found;
-                }
+            if let Ok(found) = self.look(key) {
+                return found;
             }
             tries = tries.wrapping_add(1);
-            if tries.is_multiple_of(64) {
-                std::thread::yield_now();
-            }
-            std::hint::spin_loop();
+            wait(tries);
         }
+    }
+
+    /// Whether it has the key, or may have: for where the thread itself may have been interrupted amid a
+    /// removal, or is not there any more that was.
+    #[inline]
+    pub fn may_have(&self, key: u64) -> bool {
+        for tries in 1..=TRIES {
+            if let Ok(found) = self.look(key) {
+                return found.is_some();
+            }
+            wait(tries);
+        }
+        true
+    }
+
+    /// What the key has; an error amid a removal.
+    #[inline]
+    fn look(&self, key: u64) -> Result<Option<u64>, Changing> {
+        if key == 0 {
+            return Ok(None);
+        }
+        let turn = self.turns.load(Acquire);
+        if turn & 1 != 0 {
+            return Err(Changing);
+        }
+        let Some(body) = self.body() else { return Ok(None) };
+        let found = body.find(key).map(|place| place.value.load(Relaxed));
+        fence(Acquire);
+        if self.turns.load(Relaxed) == turn { Ok(found) } else { Err(Changing) }
     }
 
     /// Gives the key this value, and says which it had.
@@ -222,6 +253,17 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
     use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn who_may_have_interrupted_a_removal_does_not_wait_for_its_end() {
+        let table = Table::new(100);
+        table.insert(5, 50).unwrap();
+        assert!(table.may_have(5) && !table.may_have(6));
+        table.turns.fetch_add(1, Relaxed);
+        assert!(table.may_have(5) && table.may_have(6));
+        table.turns.fetch_add(1, Relaxed);
+        assert!(table.may_have(5) && !table.may_have(6));
+    }
 
     #[derive(Clone, Debug)]
     enum Step {

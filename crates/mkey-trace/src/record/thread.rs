@@ -16,6 +16,8 @@ struct Here {
     entered: Cell<u64>,
     /// The thread is within the recorder.
     inside: Cell<bool>,
+    /// It is because it forks.
+    forks: Cell<bool>,
     /// Its stack, once it was looked for: an empty range if it was not found.
     stack: Cell<Option<(usize, usize)>>,
 }
@@ -28,6 +30,7 @@ thread_local! {
             thread: Cell::new(None),
             entered: Cell::new(0),
             inside: Cell::new(false),
+            forks: Cell::new(false),
             stack: Cell::new(None),
         }
     };
@@ -153,11 +156,28 @@ fn find_stack() -> Range<usize> {
     found
 }
 
+/// The thread is about to fork: until that is over, in the parent and in the child, what other handlers of the
+/// program's free is not looked at. In the child the recorder is still the parent's, and its locks may be held
+/// by threads that are not there.
+pub fn forks() {
+    HERE.with(|here| here.forks.set(!here.inside.replace(true)));
+}
+
+/// It has.
+pub fn has_forked() {
+    HERE.with(|here| {
+        if here.forks.replace(false) {
+            here.inside.set(false);
+        }
+    });
+}
+
 /// In a forked child: the thread is another one now, if on the same stack.
 pub fn forked() {
     HERE.with(|here| {
         here.owner.set(0);
         here.inside.set(false);
+        here.forks.set(false);
         if here.stack.get().is_none() {
             // Its first thread may be on what was another's stack in the parent, which nothing tells of.
             here.stack.set(Some((0, 0)));

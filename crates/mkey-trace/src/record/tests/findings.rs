@@ -238,3 +238,60 @@ fn an_object_that_another_thread_has_already_is_told_from_the_one_that_ends() {
     traced.recorder.gone(AT, 4096, Wrong::UnmappedRegistered);
     assert_eq!(traced.wrongs(), []);
 }
+
+#[test]
+fn what_handlers_of_a_fork_free_is_not_found() {
+    let traced = traced();
+    traced.reg(1, AT, 4096);
+    Recorder::forks();
+    traced.recorder.gone(AT, 4096, Wrong::FreedRegistered);
+    Recorder::has_forked();
+    assert_eq!(traced.wrongs(), []);
+    traced.recorder.gone(AT, 4096, Wrong::FreedRegistered);
+    assert_eq!(traced.wrongs(), [(Wrong::FreedRegistered, 1)]);
+    // Of a thread that was inside before it stays so.
+    let inside = thread::Inside::enter();
+    Recorder::forks();
+    Recorder::has_forked();
+    assert!(thread::Inside::enter().is_none());
+    drop(inside);
+    assert!(thread::Inside::enter().is_some());
+}
+
+#[test]
+fn an_ended_key_is_known_by_its_last_end() {
+    let traced = traced();
+    let queue = traced.queue(8, 8);
+    traced.reg(1, AT, 4096);
+    traced.dereg(1);
+    for number in 2..=1023 {
+        traced.reg(number, AT, 4096);
+        traced.dereg(number);
+    }
+    traced.reg(1, AT, 4096);
+    traced.dereg(1);
+    // Its first end is among the last no more.
+    traced.reg(1024, AT, 4096);
+    traced.dereg(1024);
+    traced.post(queue, Op::Send, 1, &[(AT, 64, 1)]);
+    assert_eq!(traced.wrongs(), [(Wrong::KeyAfterDereg, 1)]);
+}
+
+#[test]
+fn findings_without_end_count_as_the_last_of_their_kind() {
+    let traced = traced();
+    let queue = traced.queue(8, 8);
+    for round in 0..6000 {
+        traced.reg(1, AT, 4096);
+        traced.recorder.gone(AT, 4096, Wrong::FreedRegistered);
+        traced.dereg(1);
+        if round == 5000 {
+            traced.post(queue, Op::Send, 1, &[(AT, 64, 1)]);
+        }
+    }
+    let wrongs = traced.wrongs();
+    let of = |kind| wrongs.iter().filter(move |(wrong, _)| *wrong == kind).map(|(_, times)| *times);
+    assert_eq!(of(Wrong::FreedRegistered).count(), 4096);
+    assert_eq!(of(Wrong::FreedRegistered).sum::<u64>(), 6000);
+    assert_eq!(of(Wrong::KeyAfterDereg).collect::<Vec<_>>(), [1]);
+}

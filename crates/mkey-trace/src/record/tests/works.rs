@@ -160,6 +160,23 @@ fn a_queue_that_ended_is_used_again_for_another_record() {
 }
 
 #[test]
+fn queues_that_come_and_go_take_no_more_memory_than_there_are_at_a_time() {
+    let traced = traced();
+    let mut live: std::collections::VecDeque<_> = (0..600).map(|_| traced.queue(8, 8)).collect();
+    let made = traced.recorder.queues.all().count();
+    for _ in 0..3000 {
+        // The oldest first; twice is once.
+        let oldest = live.pop_front().unwrap();
+        oldest.end(traced.recorder);
+        oldest.end(traced.recorder);
+        let queue = traced.queue(8, 8);
+        assert!(live.iter().all(|other| !std::ptr::eq(*other, queue)));
+        live.push_back(queue);
+    }
+    assert_eq!(traced.recorder.queues.all().count(), made);
+}
+
+#[test]
 fn a_peers_key_has_what_was_done_with_it_by_all_queues() {
     let traced = traced();
     let (one, two) = (traced.queue(8, 8), traced.queue(8, 8));
