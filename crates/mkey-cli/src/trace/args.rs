@@ -35,7 +35,8 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub soft: SoftArgs,
 
-    /// Report after this time, such as 30s; the program goes on and is not watched any more
+    /// Report after this time, such as 30s; the program goes on and is not watched any more. Until it ends
+    /// each of its processes keeps the memory of its recording, at most --limit
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "read")]
     pub duration: Option<Duration>,
 

@@ -52,6 +52,10 @@ pub fn read(path: &Path) -> Result<Recording, End> {
         .map_err(|error| End::failed(format_args!("{shown}: {error}")))
 }
 
+/// A process that could not write (a sandbox, a root of its own, a full disk) leaves as little as one that
+/// opened no device.
+const NOTHING: &str = "no RDMA device was opened, or it could not be recorded";
+
 /// Tells what came of a program.
 fn finish(args: &TraceArgs, gathered: Gathered) -> Result<(), End> {
     let Gathered { assembled, notes, unreachable } = gathered;
@@ -61,7 +65,7 @@ fn finish(args: &TraceArgs, gathered: Gathered) -> Result<(), End> {
         let why = unreachable.map_or_else(String::new, |why| format!(" ({why})"));
         let end = &recording.job.end;
         let program = recording.job.command.join(" ");
-        let words = format!("no RDMA device was opened: {program}{why}; {end}");
+        let words = format!("{NOTHING}: {program}{why}; {end}");
         return write_outputs(args, &recording, Some(&words));
     }
     notes.iter().for_each(|words| say(words));

@@ -17,7 +17,8 @@ fn a_program_without_verbs_runs_as_without_and_is_told_of() {
     assert_eq!((code, &*stdout), (3, "out\n"));
     assert_eq!(
         stderr,
-        "err\nmkey: no RDMA device was opened: sh -c echo out; echo err >&2; exit 3; exit 3\n"
+        "err\nmkey: no RDMA device was opened, or it could not be recorded: \
+         sh -c echo out; echo err >&2; exit 3; exit 3\n"
     );
     let (_, _, stderr) = run(&mut mkey_trace(&["sh", "-c", "kill -TERM $$"]));
     assert!(stderr.ends_with("; signal 15\n"), "{stderr}");

@@ -14,7 +14,9 @@ mod tests;
 pub mod text;
 pub mod words;
 
+use super::analyse::ground::{Kind, life, took};
 use super::analyse::places;
+use super::analyse::spans::union;
 use crate::bench::report::Outcome;
 use crate::replay::left::Left;
 use crate::replay::script::Script;
@@ -37,8 +39,8 @@ pub struct Advice {
     pub registrations: u64,
     /// What registering and deregistering took in the run; `None`: not recorded.
     pub spent: Option<Predicted>,
-    /// How long the run was.
-    pub wall_ns: u64,
+    /// Registration in the run, against which shares are told.
+    pub run: Run,
     /// The CPU time of its processes; `None`: not known.
     pub cpu_ns: Option<u64>,
     /// Where most of the time in registration was spent, and how much of it.
@@ -49,6 +51,40 @@ pub struct Advice {
     pub left: Left,
     /// What the figures stand on, a sentence each.
     pub assumptions: Vec<String>,
+}
+
+/// How much of a run was registration: what its calls took is of all threads and processes, which wait at the
+/// same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// Calls that register and deregister, of all threads.
+    pub ns: u64,
+    /// The time in which at least one thread of a process was in one, of all processes.
+    pub busy_ns: u64,
+    /// How long the processes lived, all together.
+    pub lived_ns: u64,
+}
+
+impl Run {
+    fn new(recording: &Recording) -> Self {
+        let mut run = Self::default();
+        let mut spans: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        for call in recording.calls.iter().filter(|call| Kind::of(&call.verb).is_some()) {
+            run.ns = run.ns.saturating_add(took(call));
+            spans.entry(call.process).or_default().push((call.begin, call.end));
+        }
+        let busy = spans.values_mut().map(|spans| union(spans));
+        run.busy_ns = busy.fold(0, u64::saturating_add);
+        let lives = recording.processes.iter().map(|process| life(recording, process));
+        run.lived_ns = lives.fold(0, u64::saturating_add);
+        run
+    }
+
+    /// What of the calls' time is how much of the time that the processes lived: where calls overlapped, the
+    /// time that their process was busy counts, once.
+    pub fn of_wall(&self, ns: f64) -> f64 {
+        ns * self.busy_ns as f64 / self.ns.max(1) as f64 / self.lived_ns.max(1) as f64
+    }
 }
 
 /// A place in the program.
@@ -82,7 +118,7 @@ pub struct Weighed {
     pub predicted: Predicted,
     /// What it saves; negative: it costs more.
     pub saving_ns: f64,
-    /// The saving as a share of the run's time.
+    /// The saving as a share of the time that the processes lived, see [`Run::of_wall`].
     pub share_of_wall: f64,
     /// The saving as a share of its CPU time, if that is known.
     pub share_of_cpu: Option<f64>,
@@ -171,7 +207,7 @@ impl Advice {
         let cpu = recording.processes.iter().map(|process| process.cpu).sum::<Option<u64>>();
         let mut advice = Self {
             registrations,
-            wall_ns: recording.job.wall,
+            run: Run::new(recording),
             cpu_ns: cpu.filter(|ns| *ns > 0),
             site: site(recording),
             left,
@@ -209,12 +245,12 @@ impl Advice {
             Outcome::NotMeasured(missing) => Outcome::NotMeasured(missing),
             Outcome::Measured(predicted) => {
                 let saving_ns = spent_ns - predicted.ns;
-                let share = |of: u64| saving_ns / of.max(1) as f64;
+                let of_cpu = |cpu: u64| saving_ns / cpu.max(1) as f64;
                 Outcome::Measured(Box::new(Weighed {
                     predicted: *predicted,
                     saving_ns,
-                    share_of_wall: share(self.wall_ns),
-                    share_of_cpu: self.cpu_ns.map(share),
+                    share_of_wall: self.run.of_wall(saving_ns),
+                    share_of_cpu: self.cpu_ns.map(of_cpu),
                 }))
             }
         };

@@ -140,6 +140,46 @@ fn nothing_is_advised_for_little() {
 }
 
 #[test]
+fn what_many_threads_wait_for_at_a_time_is_waited_for_once() {
+    // 16 threads register at the same time, each as `per_io` does, in a run of 1 s.
+    let mut recording = per_io(1000, 4, 4096);
+    recording.job.wall = 1_000_000_000;
+    let (calls, regions) = (recording.calls.clone(), recording.regions.clone());
+    for thread in 1..16 {
+        let more = regions.len() as u32 * thread;
+        recording.regions.extend(regions.iter().cloned().map(|mut region| {
+            region.id += more;
+            region.addr += u64::from(thread) << 40;
+            region
+        }));
+        recording.calls.extend(calls.iter().cloned().map(|mut call| {
+            call.region = call.region.map(|region| region + more);
+            call.addr += u64::from(thread) << 40;
+            call
+        }));
+    }
+    recording.calls.sort_by_key(|call| call.begin);
+    recording.processes[0].cpu = None;
+    let advice = Advice::by(&recording, &host());
+    assert_eq!(advice.spent.as_ref().unwrap().ns, 16.0 * 3_000_000.0);
+    assert_eq!((advice.run.ns, advice.run.busy_ns), (48_000_000, 3_000_000));
+    let told = text::text(&advice);
+    assert!(told.contains("took 48.0ms (recorded), 0.3 % of the run"), "{told}");
+    for weighed in advice.proposals.iter().filter_map(Proposal::weighed) {
+        assert!(weighed.share_of_wall <= 0.003, "{weighed:?}");
+    }
+    assert!(advice.proposals.iter().all(|proposal| !proposal.is_advised));
+    // Of two processes each has a time of its own.
+    let mut recording = per_io(1000, 4, 4096);
+    recording.job.wall = 100_000_000;
+    let mut other = recording.processes[0].clone();
+    other.id = 2;
+    recording.processes.push(other);
+    let run = Advice::by(&recording, &host()).run;
+    assert_eq!(run.of_wall(3_000_000.0), 0.015);
+}
+
+#[test]
 fn without_registrations_there_is_no_advice() {
     for recording in [Recording::default(), Recorder::new().finish()] {
         let advice = Advice::of(&recording);

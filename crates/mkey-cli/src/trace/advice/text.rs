@@ -24,7 +24,7 @@ pub fn text(advice: &Advice) -> String {
     let mut head = format!(
         "Registering and deregistering took {} (recorded), {} of the run{}.",
         time(spent.ns),
-        percent(spent.ns / advice.wall_ns.max(1) as f64),
+        percent(advice.run.of_wall(spent.ns)),
         advice.cpu_ns.map_or_else(
             || "; its CPU time is not known".to_owned(),
             |cpu| format!(" and {} of its CPU time", percent(spent.ns / cpu.max(1) as f64))

@@ -1,4 +1,7 @@
 //! Registrations on the data path: by a thread that had posted work before and posted more after.
+//!
+//! What a thread posted is recorded as one number, receives with the rest; so processes that posted nothing but
+//! receives are left out.
 
 use super::ground::{Ground, Kind, took};
 use super::list::List;
@@ -6,6 +9,7 @@ use super::tally::{SiteCost, Tally};
 use super::times::{Times, share};
 use mkey_trace::format::Recording;
 use serde::Serialize;
+use std::collections::HashSet;
 
 /// Registrations on the data path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -16,7 +20,7 @@ pub struct DataPath {
     pub deregistrations: u64,
     /// These as a share of all such calls.
     pub share_of_calls: f64,
-    /// Threads that made them, and the work requests that these posted.
+    /// Threads that made them, and the work requests that these posted, receives with them.
     pub threads: u64,
     /// See `threads`.
     pub posts: u64,
@@ -35,10 +39,15 @@ impl DataPath {
         let mut times = Vec::new();
         let mut tally = Tally::new(&ground.places);
         let mut calls = 0;
+        let queues = ground.recording.queues.iter();
+        let sends = queues
+            .filter(|queue| queue.posted.iter().any(|(op, count)| op != "recv" && *count > 0));
+        let sending: HashSet<u32> = sends.map(|queue| queue.process).collect();
         for (call, kind) in ground.registration() {
             calls += 1;
             let Some(thread) = Recording::by_id(threads, call.thread) else { continue };
-            if call.posts == 0 || thread.posts <= call.posts {
+            let between = call.posts > 0 && thread.posts > call.posts;
+            if !between || !sending.contains(&thread.process) {
                 continue;
             }
             match kind {
@@ -72,6 +81,7 @@ mod tests {
         let mut builder = Builder::new();
         let io = builder.place("io", 5);
         builder.recording.threads[0].posts = 10;
+        builder.queue(1, "RC", &[("recv", 5), ("send", 5)]);
         for (posts, ns) in [(0, 1), (1, 10), (9, 20), (10, 40)] {
             builder.region(0, 4096, 100, ns, io);
             builder.recording.calls.last_mut().unwrap().posts = posts;
@@ -82,6 +92,9 @@ mod tests {
         assert_eq!((found.times.ns, found.times.max_ns, found.share_of_calls), (40, 20, 0.5));
         assert_eq!((found.threads, found.posts), (1, 10));
         assert_eq!(found.sites.first[0].place.at, "io main.c:5");
+        // Who only receives sends nothing that waits.
+        builder.recording.queues[0].posted.remove("send");
+        assert_eq!(DataPath::of(&Ground::new(&builder.recording)).times.calls, 0);
     }
 
     #[test]
@@ -90,6 +103,7 @@ mod tests {
         builder.region(0, 4096, 0, 1, 0);
         let call = builder.recording.calls.last_mut().unwrap();
         (call.thread, call.posts) = (0, 5);
+        builder.queue(1, "RC", &[("send", 5)]);
         assert_eq!(DataPath::of(&Ground::new(&builder.recording)).times.calls, 0);
     }
 }

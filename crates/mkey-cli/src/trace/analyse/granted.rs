@@ -4,7 +4,7 @@ use super::ground::{ByPeers, Ground, Known, has_bytes, is_idle, names, rights};
 use super::list::List;
 use super::places::Place;
 use mkey_core::rights::Rights;
-use mkey_trace::format::Region;
+use mkey_trace::format::{Recording, Region};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -47,6 +47,10 @@ fn judge(ground: &Ground<'_>, region: &Region, by: ByPeers) -> (Rights, Rights) 
     let (mut unused, mut open) = (Rights::empty(), Rights::empty());
     let known = ground.known(region, true);
     for (right, uses) in remotes {
+        let is_sink = right == Rights::REMOTE_WRITE && region.reads > 0;
+        if is_sink && may_be_iwarp(ground, region) {
+            continue;
+        }
         if granted.contains(right) && uses == 0 {
             let into = if known == Known::Yes { &mut unused } else { &mut open };
             *into |= right;
@@ -64,6 +68,19 @@ fn judge(ground: &Ground<'_>, region: &Region, by: ByPeers) -> (Rights, Rights) 
         }
     }
     (unused, open)
+}
+
+/// Whether a region's device may be of iWARP, where the memory that an RDMA READ reads into needs REMOTE_WRITE: the
+/// peer answers with a tagged message into it (RFC 5040). The transport is not recorded: what the device's name
+/// does not tell, which is by its driver or as udev names it, may be.
+fn may_be_iwarp(ground: &Ground<'_>, region: &Region) -> bool {
+    const OTHERS: [&str; 11] = [
+        "mlx4_", "mlx5_", "ibp", "ibs", "roce", "rxe", "bnxt_re", "hns_", "mana_", "efa_", "hfi1_",
+    ];
+    let device = Recording::by_id(&ground.recording.devices, region.device);
+    device.is_none_or(|device| {
+        !device.soft && !OTHERS.iter().any(|other| device.name.starts_with(other))
+    })
 }
 
 impl Granted {
@@ -119,7 +136,12 @@ mod tests {
         let region = builder.region(0, 4096, 0, 1, 0);
         region.access = access;
         used(region);
-        builder.recording.remotes.extend(remote);
+        if let Some(remote) = remote {
+            let process = builder.process(true);
+            builder.recording.remotes.push(Remote { process, ..remote });
+            builder.queue(1, "RC", &[]);
+            builder.queue(process, "RC", &[("write", 1)]);
+        }
         let all = Granted::of(&Ground::new(&builder.recording));
         let unused = all.excess.first.first().map(|excess| excess.unused.clone());
         (unused.unwrap_or_default(), all.not_known)
@@ -156,5 +178,30 @@ mod tests {
             "without the writers it is not needed either"
         );
         assert_eq!(of(0x7, |region| region.recvs = 1, Some(remote(0, 1))).0, ["REMOTE_WRITE"]);
+    }
+
+    #[test]
+    fn where_it_may_be_iwarp_what_is_read_into_needs_remote_write() {
+        for (name, soft, expected) in [
+            ("mlx5_0", false, vec!["REMOTE_WRITE"]),
+            ("rocep1s0", false, vec!["REMOTE_WRITE"]),
+            ("mkey0", true, vec!["REMOTE_WRITE"]),
+            ("irdma0", false, vec![]),
+            ("rdma0", false, vec![]),
+        ] {
+            let mut builder = Builder::new();
+            let client = builder.process(true);
+            let region = builder.region(0, 4096, 0, 1, 0);
+            (region.access, region.reads) = (7, 1);
+            let remote = Remote { process: client, region: Some(1), reads: 1, ..Remote::default() };
+            builder.recording.remotes.push(remote);
+            builder.queue(1, "RC", &[("read", 1)]);
+            builder.queue(client, "RC", &[("read", 1)]);
+            let device = &mut builder.recording.devices[0];
+            (device.name, device.soft) = (name.to_owned(), soft);
+            let all = Granted::of(&Ground::new(&builder.recording));
+            let unused = all.excess.first.first().map(|excess| excess.unused.clone());
+            assert_eq!(unused.unwrap_or_default(), expected, "{name}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What all of the analysis stands on: kinds of calls, costs of regions, lives of processes, and what is
 //! known of the peers' requests.
 
+use super::peers::Peers;
 use super::places::Places;
 use mkey_core::rights::Rights;
 use mkey_trace::format::{Call, Origin, Process, Recording, Region};
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// What a call does to a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -56,8 +57,7 @@ pub enum Known {
     Yes,
     /// A peer may use it, whose requests were not seen.
     PeerNotTraced,
-    /// No work request of the process was seen though it has queue pairs: it may post past libibverbs
-    /// (mlx5dv).
+    /// Work may have been posted past libibverbs (mlx5dv): see [`Ground::known`].
     PostsNotSeen,
 }
 
@@ -87,17 +87,32 @@ pub struct Ground<'r> {
     pub by_peers: Vec<ByPeers>,
     /// How long the traced processes lived, all together, ns.
     pub lived: u64,
-    /// By process: whether a peer of it was traced, whether it posted, whether it has queues.
-    process: Vec<Seen>,
+    peers: Peers,
+    /// By process and device.
+    work: HashMap<(u32, u32), Work>,
+    /// Whether a process with queues may have posted work that was not seen.
+    any_hidden: bool,
     /// Keys that requests named and that are of no region that is known for sure.
     unmatched: HashSet<u32>,
 }
 
+/// What was seen of a process' work on a device.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    peer: bool,
-    posts: bool,
-    queues: bool,
+struct Work {
+    /// Queue pairs that posted and completed work.
+    pairs: u64,
+    /// Whether a shared receive queue did.
+    shared: bool,
+    /// Times that a queue pair was made ready to send.
+    ready: u64,
+}
+
+impl Work {
+    /// Whether there may have been work that was not seen: none was, or there are queue pairs ready to send
+    /// that did nothing, and do not receive from a shared queue either.
+    fn may_hide(self) -> bool {
+        self.pairs == 0 || self.ready > self.pairs && !self.shared
+    }
 }
 
 impl<'r> Ground<'r> {
@@ -124,7 +139,9 @@ impl<'r> Ground<'r> {
                 .processes
                 .iter()
                 .fold(0, |sum: u64, process| sum.saturating_add(life(recording, process))),
-            process: vec![Seen::default(); recording.processes.len()],
+            peers: Peers::of(recording),
+            work: HashMap::new(),
+            any_hidden: false,
             unmatched: HashSet::new(),
         };
         ground.see();
@@ -132,17 +149,24 @@ impl<'r> Ground<'r> {
     }
 
     fn see(&mut self) {
-        for thread in &self.recording.threads {
-            if let Some(seen) = at(&mut self.process, Some(thread.process)) {
-                seen.posts |= thread.posts > 0;
-            }
-        }
         for queue in &self.recording.queues {
-            if let Some(seen) = at(&mut self.process, Some(queue.process)) {
-                seen.queues = true;
-                seen.posts |= queue.posted.values().any(|posted| *posted > 0);
+            let work = self.work.entry((queue.process, queue.device)).or_default();
+            let seen = queue.completed > 0 && queue.posted.values().any(|posted| *posted > 0);
+            match &*queue.kind {
+                "SRQ" => work.shared |= seen,
+                _ => work.pairs += u64::from(seen),
             }
         }
+        let calls = self.recording.calls.iter();
+        for call in calls.filter(|call| call.verb == "ibv_modify_qp" && call.errno == 0) {
+            if call.detail == READY_TO_SEND {
+                self.work.entry((call.process, call.device)).or_default().ready += 1;
+            }
+        }
+        let hidden = |((_, device), work): (&(u32, u32), &Work)| {
+            work.may_hide() && !is_soft(self.recording, *device)
+        };
+        self.any_hidden = self.work.iter().any(hidden);
         for remote in &self.recording.remotes {
             let Some(by) = at(&mut self.by_peers, remote.region) else {
                 self.unmatched.insert(remote.rkey);
@@ -151,13 +175,6 @@ impl<'r> Ground<'r> {
             by.writes = by.writes.saturating_add(remote.writes);
             by.reads = by.reads.saturating_add(remote.reads);
             by.atomics = by.atomics.saturating_add(remote.atomics);
-            // Who makes a request of the other is its peer, and the other is his.
-            let region = remote.region.and_then(|id| Recording::by_id(&self.recording.regions, id));
-            for process in [region.map(|region| region.process), Some(remote.process)] {
-                if let Some(seen) = at(&mut self.process, process) {
-                    seen.peer = true;
-                }
-            }
         }
     }
 
@@ -174,13 +191,17 @@ impl<'r> Ground<'r> {
     }
 
     /// Whether it is known what a right of a region was used for: of a remote one, by peers.
+    ///
+    /// On other than software RNICs work may be posted past libibverbs. So it is known only where the process
+    /// was seen to post and complete work on that device, and no queue pair that was made ready to send did
+    /// nothing; of remote rights, where this is so of all processes.
     pub fn known(&self, region: &Region, remote: bool) -> Known {
-        let seen = (region.process as usize).checked_sub(1).and_then(|n| self.process.get(n));
-        let seen = seen.copied().unwrap_or_default();
-        let soft = Recording::by_id(&self.recording.devices, region.device).is_some_and(|d| d.soft);
-        if remote && (!seen.peer || self.unmatched.contains(&region.rkey)) {
+        let traced = self.peers.were_traced(region.process);
+        let work = self.work.get(&(region.process, region.device)).copied().unwrap_or_default();
+        let hidden = work.may_hide() && !is_soft(self.recording, region.device);
+        if remote && (!traced || self.unmatched.contains(&region.rkey)) {
             Known::PeerNotTraced
-        } else if seen.queues && !seen.posts && !soft {
+        } else if hidden || remote && self.any_hidden {
             Known::PostsNotSeen
         } else {
             Known::Yes
@@ -199,6 +220,14 @@ impl<'r> Ground<'r> {
         let process = Recording::by_id(&self.recording.processes, region.process);
         process.is_some_and(|process| process.exited)
     }
+}
+
+/// `IBV_QPS_RTS`.
+const READY_TO_SEND: u32 = 3;
+
+/// Whether a device is a software RNIC of mkey's, to which all work goes by libibverbs.
+fn is_soft(recording: &Recording, device: u32) -> bool {
+    Recording::by_id(&recording.devices, device).is_some_and(|device| device.soft)
 }
 
 /// The entry of an `id`.

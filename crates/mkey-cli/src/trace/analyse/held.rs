@@ -15,7 +15,7 @@ pub struct Held {
     pub unused: Regions,
     /// No work request named them, and a peer may use them that was not traced: not held against anybody.
     pub maybe_used_by_peer: Regions,
-    /// No work request named them, and no work request of their process was seen at all.
+    /// No work request named them, and work may have been posted past libibverbs: not held against anybody.
     pub posts_not_seen: Regions,
     /// Left registered by processes that ended by `exit`.
     pub leaked: Regions,
@@ -81,7 +81,7 @@ impl Held {
 mod tests {
     use super::super::sample::{Builder, REMOTE_WRITE};
     use super::*;
-    use mkey_trace::format::{Queue, Remote};
+    use mkey_trace::format::Remote;
 
     fn counts(builder: &Builder) -> [u64; 5] {
         let held = Held::of(&Ground::new(&builder.recording));
@@ -117,14 +117,21 @@ mod tests {
         builder.dereg(5, 1, 0);
         builder.region(0x10000, 4096, 10, 1, 0).access = REMOTE_WRITE;
         builder.dereg(15, 1, 0);
+        builder.queue(1, "RC", &[]);
         assert_eq!(counts(&builder), [0, 2, 0, 0, 0]);
         // A traced peer wrote to the first: the second is known to be unused.
+        let client = builder.process(true);
         let remote =
-            Remote { process: 1, rkey: 3, region: Some(1), writes: 7, ..Remote::default() };
+            Remote { process: client, rkey: 3, region: Some(1), writes: 7, ..Remote::default() };
         builder.recording.remotes.push(remote.clone());
+        builder.queue(client, "RC", &[("write", 7)]);
         assert_eq!(counts(&builder), [1, 0, 0, 0, 0]);
         // A request named the key of the second, and it is not sure that it was for it.
         builder.recording.remotes.push(Remote { rkey: 5, region: None, ..remote });
+        assert_eq!(counts(&builder), [0, 1, 0, 0, 0]);
+        // There is another connection, whose other end nobody knows.
+        builder.recording.remotes.pop();
+        builder.queue(1, "RC", &[]);
         assert_eq!(counts(&builder), [0, 1, 0, 0, 0]);
     }
 
@@ -141,6 +148,8 @@ mod tests {
         let remote =
             Remote { process: client, rkey: 3, region: Some(1), writes: 7, ..Remote::default() };
         builder.recording.remotes.push(remote);
+        builder.queue(1, "RC", &[]);
+        builder.queue(client, "RC", &[("write", 7)]);
         assert_eq!(
             counts(&builder),
             [1, 0, 0, 0, 0],
@@ -153,12 +162,55 @@ mod tests {
         let mut builder = Builder::new();
         builder.region(0, 4096, 0, 1, 0);
         builder.dereg(5, 1, 0);
-        let queue = Queue { id: 1, process: 1, device: 1, ..Queue::default() };
-        builder.recording.queues.push(queue);
         assert_eq!(counts(&builder), [1, 0, 0, 0, 0], "a software RNIC has no other way");
         builder.recording.devices[0].soft = false;
+        assert_eq!(
+            counts(&builder),
+            [0, 0, 1, 0, 0],
+            "its queue pairs may all be the driver's own"
+        );
+        let ready = |builder: &mut Builder| {
+            builder.queue(1, "RC", &[]);
+            builder.call("ibv_modify_qp", 0, 1, 0).detail = 3;
+        };
+        ready(&mut builder);
         assert_eq!(counts(&builder), [0, 0, 1, 0, 0]);
-        builder.recording.threads[0].posts = 1;
+        let queue = builder.recording.queues.last_mut().unwrap();
+        queue.posted.insert("send".to_owned(), 5);
+        assert_eq!(counts(&builder), [0, 0, 1, 0, 0], "and its completions are not seen");
+        builder.recording.queues.last_mut().unwrap().completed = 5;
         assert_eq!(counts(&builder), [1, 0, 0, 0, 0]);
+        // Another is ready and does nothing that is seen.
+        ready(&mut builder);
+        assert_eq!(counts(&builder), [0, 0, 1, 0, 0]);
+        builder.queue(1, "SRQ", &[("recv", 9)]);
+        assert_eq!(counts(&builder), [1, 0, 0, 0, 0], "it receives from a shared queue");
+        // Another device of the process is another matter.
+        let device = mkey_trace::format::Device { id: 2, process: 1, ..Default::default() };
+        builder.recording.devices.push(device);
+        builder.recording.regions[0].device = 2;
+        assert_eq!(counts(&builder), [0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn nothing_is_said_of_remote_rights_where_a_peer_may_post_past_libibverbs() {
+        let mut builder = Builder::new();
+        let client = builder.process(true);
+        for addr in [0, 0x10000] {
+            builder.region(addr, 4096, 0, 1, 0).access = REMOTE_WRITE;
+            builder.dereg(5, 1, 0);
+        }
+        let remote = Remote { process: client, region: Some(1), writes: 7, ..Remote::default() };
+        builder.recording.remotes.push(remote);
+        builder.queue(1, "RC", &[("send", 1)]);
+        builder.queue(client, "RC", &[("write", 7)]);
+        assert_eq!(counts(&builder), [1, 0, 0, 0, 0]);
+        builder.recording.devices[1].soft = false;
+        assert_eq!(counts(&builder), [1, 0, 0, 0, 0]);
+        for _ in 0..2 {
+            let call = builder.call("ibv_modify_qp", 0, 1, 0);
+            (call.process, call.device, call.detail) = (client, client, 3);
+        }
+        assert_eq!(counts(&builder), [0, 0, 1, 0, 0]);
     }
 }

@@ -67,8 +67,8 @@ pub fn mend(code: Code, lang: Lang) -> &'static str {
             "不要注册，或在首次使用时再注册：其页面被白白固定。",
         ),
         Code::Rights => (
-            "Grant only what is used: a right that is not granted can be used by no mistake and no intruder.",
-            "只授予用到的权限：未授予的权限不会被误用，也不会被入侵者利用。",
+            "Grant only what is used: a right that is not granted can be used by no mistake and no intruder. On iWARP, memory that an RDMA READ reads into needs REMOTE_WRITE.",
+            "只授予用到的权限：未授予的权限不会被误用，也不会被入侵者利用。在 iWARP 上，RDMA READ 的目的内存需要 REMOTE_WRITE。",
         ),
         Code::WindowKept => (
             "Invalidate a window once the peer is done (LOCAL_INV, or SEND with invalidate by the peer): until then it has access.",

@@ -6,7 +6,7 @@
 //!   what was not needed. [`counters`]: what the devices count. [`failures`], [`lifetimes`]: what went wrong.
 //! * [`findings`]: what of it is worth a change, the worst first, by [`thresholds`]; [`code`], [`says`],
 //!   [`mend`]: their names and words. [`mod@text`]: the report as text.
-//! * [`ground`], [`places`], [`tally`], [`list`], [`times`], [`spans`]: what these stand on.
+//! * [`ground`], [`peers`], [`places`], [`tally`], [`list`], [`times`], [`spans`]: what these stand on.
 //!
 //! Nothing is claimed that the recording does not show: what a peer that was not traced may have done, and what
 //! a killed process left, is told as not known.
@@ -27,6 +27,7 @@ pub mod lifetimes;
 pub mod list;
 pub mod mend;
 pub mod over_time;
+pub mod peers;
 pub mod places;
 pub mod repeated;
 #[cfg(test)]

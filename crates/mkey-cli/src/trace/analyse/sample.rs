@@ -75,6 +75,22 @@ impl Builder {
         id
     }
 
+    /// A queue pair on the first device of a process: its work, all of which completed.
+    pub fn queue(&mut self, process: u32, kind: &str, posted: &[(&str, u64)]) -> &mut Queue {
+        let id = self.recording.queues.len() as u32 + 1;
+        self.recording.queues.push(Queue {
+            id,
+            process,
+            device: process,
+            number: 0x10 + id,
+            kind: kind.to_owned(),
+            posted: posted.iter().map(|(op, count)| ((*op).to_owned(), *count)).collect(),
+            completed: posted.iter().map(|(_, count)| count).sum(),
+            ..Queue::default()
+        });
+        self.recording.queues.last_mut().expect("it was pushed")
+    }
+
     /// A stack of (module, function, file, line).
     pub fn stack(&mut self, frames: &[(&str, &str, &str, u32)]) -> u32 {
         self.frames(frames.iter().map(|(m, f, file, line)| frame(m, f, file, *line)).collect())

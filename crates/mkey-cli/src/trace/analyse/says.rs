@@ -51,12 +51,12 @@ pub fn data_path(report: &Report) -> String {
     let (longest, posts) = (ns(of.times.max_ns), count(of.posts));
     match report.lang {
         Lang::En => format!(
-            "{calls} {} between work requests ({share} of all): work waited {time} for them, {wall} of the wall time; p99 {}, longest {longest}; {posts} requests were posted",
+            "{calls} {} between work requests ({share} of all): work waited {time} for them, {wall} of the wall time; p99 {}, longest {longest}; {posts} requests were posted, receives with them",
             plural(of.times.calls, "registration call lay", "registration calls lay"),
             ns(of.times.p99_ns),
         ),
         Lang::Zh => format!(
-            "{calls} 次注册或注销位于请求之间（占全部的 {share}）：请求为此等待 {time}，占墙钟时间 {wall}；p99 {}，最长 {longest}；共投递 {posts} 个请求",
+            "{calls} 次注册或注销位于请求之间（占全部的 {share}）：请求为此等待 {time}，占墙钟时间 {wall}；p99 {}，最长 {longest}；共投递 {posts} 个请求（含接收）",
             ns(of.times.p99_ns),
         ),
     }

@@ -46,6 +46,8 @@ pub fn server() -> Recording {
         device: 1,
         number: 0x11,
         kind: "RC".to_owned(),
+        posted: [("send".to_owned(), 1_000)].into(),
+        completed: 1_000,
         ..Queue::default()
     });
     recording.windows.push(Window { id: 1, process: 1, kind: 2, binds: 3, ..Window::default() });
@@ -152,6 +154,7 @@ fn a_program_that_registers_once_is_left_in_peace() {
     let mut builder = Builder::new();
     let setup = builder.place("setup", 10);
     builder.recording.threads[0].posts = 1_000_000;
+    builder.queue(1, "RC", &[("send", 1), ("recv", 999_999)]);
     builder.region(0, 1 << 30, 1_000_000, 30_000, setup).recvs = 1_000_000;
     builder.dereg(999_000_000, 5_000, setup).posts = 1_000_000;
     let report = Report::of(&builder.recording);
@@ -209,6 +212,8 @@ fn a_peer_in_the_same_recording_tells_which_remote_rights_were_used() {
         writes: 7,
         ..Remote::default()
     });
+    builder.queue(1, "RC", &[]);
+    builder.queue(client, "RC", &[("write", 7)]);
     let report = Report::of(&builder.recording);
     assert_eq!(codes(&report), [Code::Rights, Code::Unused]);
     assert_eq!(report.rights.excess.first[0].unused, ["REMOTE_READ"]);
@@ -419,6 +424,7 @@ fn a_million_calls_are_reported() {
     let mut builder = Builder::new();
     let places: Vec<u32> = (1..=50).map(|line| builder.place("io", line)).collect();
     builder.recording.threads[0].posts = 1_000_000;
+    builder.queue(1, "RC", &[("send", 1_000_000)]);
     for n in 0..500_000u64 {
         let place = places[n as usize % places.len()];
         builder.region((n % 1000) << 16, 4096 << (n % 5), n * 2000, 700 + n % 90, place).sends = 1;

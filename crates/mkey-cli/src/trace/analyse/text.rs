@@ -405,25 +405,35 @@ fn open(report: &Report) -> String {
     if held.maybe_used_by_peer.regions > 0 {
         let (n, bytes) = regions(&held.maybe_used_by_peer);
         lines.push(match lang {
-            Lang::En => format!("whether {n} {} ({bytes}) with remote rights {} used: not by this side, and the peer was not traced", plural(held.maybe_used_by_peer.regions, "region", "regions"), plural(held.maybe_used_by_peer.regions, "was", "were")),
-            Lang::Zh => format!("{n} 个有远程权限的区域（{bytes}）是否被使用：本端没有使用，而对端未被跟踪"),
+            Lang::En => format!("whether {n} {} ({bytes}) with remote rights {} used: not by this side, and a peer was not traced, as far as is known", plural(held.maybe_used_by_peer.regions, "region", "regions"), plural(held.maybe_used_by_peer.regions, "was", "were")),
+            Lang::Zh => format!("{n} 个有远程权限的区域（{bytes}）是否被使用：本端没有使用，而就所知并非所有对端都被跟踪"),
         });
     }
     if held.posts_not_seen.regions > 0 {
         let (n, bytes) = regions(&held.posts_not_seen);
         lines.push(match lang {
-            Lang::En => format!("whether {n} {} ({bytes}) used: no work request of the process was seen, it may post past libibverbs (mlx5dv)", plural(held.posts_not_seen.regions, "region was", "regions were")),
-            Lang::Zh => format!("{n} 个区域（{bytes}）是否被使用：未见到其进程的任何请求，它可能绕过 libibverbs 投递（mlx5dv）"),
+            Lang::En => format!("whether {n} {} ({bytes}) used: its process, or a peer, may post past libibverbs (mlx5dv), where work is not seen", plural(held.posts_not_seen.regions, "region was", "regions were")),
+            Lang::Zh => format!("{n} 个区域（{bytes}）是否被使用：其进程或对端可能绕过 libibverbs 投递（mlx5dv），这些请求无法看到"),
         });
     }
     if report.rights.not_known > 0 {
         let n = count(report.rights.not_known);
         lines.push(match lang {
             Lang::En => format!(
-                "whether the remote rights of {n} {} were used: the peer was not traced",
+                "whether the remote rights of {n} {} were used: a peer was not traced, or posts past libibverbs, as far as is known",
                 plural(report.rights.not_known, "region", "regions")
             ),
-            Lang::Zh => format!("{n} 个区域的远程权限是否被使用：对端未被跟踪"),
+            Lang::Zh => format!("{n} 个区域的远程权限是否被使用：就所知并非所有对端都被跟踪，或有对端绕过 libibverbs 投递"),
+        });
+    }
+    if report.windows.open > 0 {
+        let n = count(report.windows.open);
+        lines.push(match lang {
+            Lang::En => format!(
+                "whether {n} {} would have been bound or taken back: the process did not end by exit",
+                plural(report.windows.open, "window", "windows")
+            ),
+            Lang::Zh => format!("{n} 个窗口是否会被绑定或收回：其进程不是由 exit 结束"),
         });
     }
     if held.open.regions > 0 {

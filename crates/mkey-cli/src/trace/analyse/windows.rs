@@ -3,6 +3,7 @@
 use super::ground::Ground;
 use super::list::List;
 use super::tally::{SiteCost, Tally};
+use mkey_trace::format::Recording;
 use serde::Serialize;
 
 /// What became of memory windows.
@@ -28,6 +29,9 @@ pub struct Windows {
     pub never_taken_back: u64,
     /// Where these were allocated.
     pub never_taken_back_sites: List<SiteCost>,
+    /// Windows of processes that were killed, crashed, or ran on, which had not freed them: nothing is held
+    /// against these.
+    pub open: u64,
     /// Whether a traced peer may have taken some of them back, by SEND with invalidate.
     pub maybe_by_peer: bool,
 }
@@ -49,7 +53,11 @@ impl Windows {
             all.unbinds = all.unbinds.saturating_add(window.unbinds);
             all.invalidations = all.invalidations.saturating_add(window.invalidations);
             let place = ground.places.number(window.alloc_stack);
-            if binds == 0 {
+            // What a process that was killed, or runs on, would have done is not known.
+            let process = Recording::by_id(&ground.recording.processes, window.process);
+            if window.to.is_none() && !process.is_some_and(|process| process.exited) {
+                all.open += 1;
+            } else if binds == 0 {
                 idle.add(place, 0, 0);
             } else if window.unbinds == 0 && window.invalidations == 0 && window.to.is_none() {
                 kept.add(place, 0, 0);
@@ -103,6 +111,10 @@ mod tests {
         assert_eq!((all.binds, all.unbinds, all.invalidations), (13, 2, 5));
         assert_eq!((all.never_bound, all.never_taken_back, all.maybe_by_peer), (1, 1, false));
         assert_eq!(all.never_taken_back_sites.first[0].place.at, "grant main.c:8");
+        // Of a process that did not end by itself it is not known what it would have done.
+        builder.recording.processes[0].exited = false;
+        let all = Windows::of(&Ground::new(&builder.recording));
+        assert_eq!((all.never_bound, all.never_taken_back, all.open), (1, 0, 3));
         builder.recording.queues.push(Queue { invalidations: 3, ..Queue::default() });
         assert!(Windows::of(&Ground::new(&builder.recording)).maybe_by_peer);
     }

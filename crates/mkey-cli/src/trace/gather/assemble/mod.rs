@@ -12,7 +12,7 @@ mod tests;
 use super::symbols::Files;
 use super::watch::Seen;
 use mkey_trace::format::{Counter, Job, Recording};
-use mkey_trace::raw::{File, HEADER, Header, MAGIC};
+use mkey_trace::raw::{File, HEADER, Header, MAGIC, Record};
 use remotes::Remotes;
 use stacks::Stacks;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub fn assemble(
         let seen = seen.remove(path.as_path()).unwrap_or_default();
         // What another program took the place of by `exec` ended then.
         let next = headers.get(at + 1..).unwrap_or_default();
-        let replaced = next.iter().find(|(next, _)| next.pid == header.pid);
+        let replaced = next.iter().find(|(next, _)| took_over(header, next, seen.gone));
         let replaced = replaced.map(|(next, _)| next.began);
         if let Err(why) = assembly.add(path, &seen, replaced) {
             assembly.untold.push(format!("what process {} wrote: {why}", header.pid));
@@ -69,6 +69,13 @@ pub fn assemble(
     assembly.remotes.resolve(&mut assembly.recording);
     assembly.recording.calls.sort_by_key(|call| call.begin);
     Assembled { recording: assembly.recording, untold: assembly.untold }
+}
+
+/// Whether the second process is what `exec` made of the first, as far as these tell: of several PID namespaces, or
+/// after its number was given away again, another has its number too.
+fn took_over(first: &Header, second: &Header, gone: Option<u64>) -> bool {
+    let same = (first.pid, first.parent) == (second.pid, second.parent);
+    same && first.ended == 0 && gone.is_none_or(|gone| gone >= second.began)
 }
 
 /// The first page; `None` if the file is none of a process.
@@ -87,7 +94,12 @@ impl Assembly {
         let mut bytes = Vec::new();
         file.take(used).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         let file = File::parse(&bytes).map_err(|error| error.to_string())?;
-        self.process(&file, seen, replaced);
+        // What goes on calling was not replaced: the other only has the same number.
+        let goes_on = |at: &u64| {
+            file.records()
+                .any(|(_, record)| matches!(record, Record::Call(call) if call.begin > *at))
+        };
+        self.process(&file, seen, replaced.filter(|at| !goes_on(at)));
         match used - (bytes.len() as u64).min(used) {
             0 => Ok(()),
             missing => Err(format!("it was cut: {missing} bytes of its end are missing")),

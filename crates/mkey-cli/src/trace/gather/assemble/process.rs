@@ -59,7 +59,7 @@ impl Assembly {
                 _ => {}
             }
         }
-        let base = self.make_relative(first);
+        let base = self.make_relative(file, first);
         for (_, record) in file.records() {
             match record {
                 Record::Call(call) => self.add_call(&ids, &call, base),
@@ -187,7 +187,9 @@ impl Assembly {
             Origin::Implicit | Origin::DeviceMemory | Origin::Null => (Pages::None, None),
         };
         let used = |of: Use| mr.uses.get(of as usize).copied().unwrap_or(0);
-        let all = mr.uses.iter().fold(0u64, |sum, uses| sum.saturating_add(*uses));
+        // Binds are not followed to their completion.
+        let followed = mr.uses.iter().take(Use::Bind as usize);
+        let followed = followed.fold(0u64, |sum, uses| sum.saturating_add(*uses));
         let stack = |call: Option<raw::Call>| call.map_or(0, |call| named(&ids.stacks, call.stack));
         self.recording.regions.push(Region {
             id,
@@ -212,7 +214,7 @@ impl Assembly {
             recvs: used(Use::Recv),
             binds: used(Use::Bind),
             outside: mr.outside,
-            in_flight: all.saturating_sub(mr.done),
+            in_flight: followed.saturating_sub(mr.done),
         });
         ids.regions.insert(slot, id);
         let iova = match Verb::of(mr.verb) {
@@ -224,8 +226,9 @@ impl Assembly {
     }
 
     /// Takes the base from the addresses of a process' regions, which begin with the one at `first`; gives
-    /// the base.
-    fn make_relative(&mut self, first: usize) -> u64 {
+    /// the base: below all addresses of calls and findings too, such as of calls that failed. What is below
+    /// the first GiB, as null is, makes no base: it is told as it is.
+    fn make_relative(&mut self, file: &File<'_>, first: usize) -> u64 {
         let regions = self.recording.regions.get_mut(first..).unwrap_or_default();
         let has_address = |region: &Region| {
             matches!(region.origin, Origin::Memory | Origin::OnDemand) && region.addr != 0
@@ -234,7 +237,13 @@ impl Assembly {
             .iter()
             .filter(|region| has_address(region))
             .map(|region| region.mapping.map_or(region.addr, |(start, _)| start.min(region.addr)));
-        let base = lowest.min().unwrap_or(0) / BASE * BASE;
+        let others = file.records().filter_map(|(_, record)| match record {
+            Record::Call(call) if has_memory(&call) => Some(call.addr),
+            Record::Finding(finding) => Some(finding.addr),
+            _ => None,
+        });
+        let lowest = lowest.chain(others.filter(|addr| *addr >= BASE)).min();
+        let base = lowest.unwrap_or(0) / BASE * BASE;
         for region in regions.iter_mut().filter(|region| has_address(region)) {
             region.addr = region.addr.saturating_sub(base);
             let less =
@@ -273,10 +282,8 @@ impl Assembly {
             }
             return;
         };
-        let with_address =
-            [Verb::RegMr, Verb::RegMrIova, Verb::ReregMr, Verb::DeregMr, Verb::AdviseMr];
-        let addr = match with_address.contains(&verb) && call.len != u64::MAX {
-            true => call.addr.saturating_sub(base),
+        let addr = match has_memory(call) {
+            true => relative(call.addr, base),
             false => call.addr,
         };
         self.recording.calls.push(Call {
@@ -330,7 +337,7 @@ impl Assembly {
             wrong,
             region: ids.regions.get(&finding.mr).copied(),
             queue: ids.queues.get(&finding.queue).copied(),
-            addr: finding.addr.saturating_sub(base),
+            addr: relative(finding.addr, base),
             len: finding.len,
             key: finding.key,
             stack: named(&ids.stacks, finding.stack),
@@ -384,6 +391,17 @@ impl Domains {
         let one = all.get(after.saturating_sub(1));
         one.map_or(0, |(_, number)| *number)
     }
+}
+
+/// Whether a call's address is one of the process' memory.
+fn has_memory(call: &raw::Call) -> bool {
+    let with_address = [Verb::RegMr, Verb::RegMrIova, Verb::ReregMr, Verb::DeregMr, Verb::AdviseMr];
+    call.len != u64::MAX && Verb::of(call.verb).is_some_and(|verb| with_address.contains(&verb))
+}
+
+/// Less the base; what is below it is told as it is.
+fn relative(addr: u64, base: u64) -> u64 {
+    addr.checked_sub(base).unwrap_or(addr)
 }
 
 fn origin(mr: &raw::Mr) -> Origin {

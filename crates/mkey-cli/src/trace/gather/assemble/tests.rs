@@ -127,7 +127,8 @@ fn example() -> Raw {
     let first = file.mr(device, 0x7f12_4010_2000, 0x3000, 5, (BEGAN + 1000, Some(BEGAN + 5000)));
     file.change::<raw::Mr>(first, |mr| {
         mr.uses = [1, 2, 3, 4, 5];
-        mr.done = 14;
+        // Binds are never among them.
+        mr.done = 9;
         mr.outside = 2;
     });
     let queue = file.put(
@@ -223,6 +224,44 @@ fn what_a_process_says_of_its_mappings_tells_of_pages_too() {
     assert_eq!(recording.regions[0].pages, Pages::Small);
     let without = assembled(&[(&example().bytes(), Seen::default())]);
     assert_eq!(without.recording.regions[0].pages, Pages::Unknown);
+}
+
+#[test]
+fn addresses_of_calls_that_failed_are_told_apart() {
+    let mut file = example();
+    let call = raw::Call { verb: Verb::RegMr as u16, errno: 14, len: 64, ..Zeroable::zeroed() };
+    for addr in [0x5555_5555_1000, 0x5555_5555_2000, 0, 4096] {
+        file.put(raw::Call { addr, ..call }, &[]);
+    }
+    let Assembled { recording, .. } = assembled(&[(&file.bytes(), Seen::default())]);
+    let failed = recording.calls.iter().filter(|call| call.errno == 14);
+    let addresses: Vec<_> = failed.map(|call| call.addr).collect();
+    // The base is 0x555540000000.
+    assert_eq!(addresses, [0x1555_1000, 0x1555_2000, 0, 4096]);
+    assert_eq!(recording.regions[0].addr, 0x7f12_4010_2000 - 0x5555_4000_0000);
+}
+
+#[test]
+fn a_process_of_the_same_number_ends_another_only_where_exec_made_it_of_that() {
+    let ends = |change: &dyn Fn(&mut Raw, &mut Raw), gone: Option<u64>| {
+        let (mut first, mut second) = (Raw::new(7, BEGAN), Raw::new(7, BEGAN + 1000));
+        change(&mut first, &mut second);
+        let seen = Seen { gone: gone.map(|at| BEGAN + at), ..Seen::default() };
+        let files = [(&*first.bytes(), seen), (&*second.bytes(), Seen::default())];
+        assembled(&files).recording.processes[0].ended
+    };
+    let nothing = |_: &mut Raw, _: &mut Raw| ();
+    assert_eq!(ends(&nothing, None), Some(1000));
+    assert_eq!(ends(&nothing, Some(5000)), Some(1000), "the number is that of the second");
+    // Its number was given away again.
+    assert_eq!(ends(&nothing, Some(900)), Some(900));
+    assert_eq!(ends(&|first, _| first.header.ended = BEGAN + 800, None), Some(800));
+    // Of another PID namespace.
+    assert_eq!(ends(&|_, second| second.header.parent = 2, None), None);
+    let calls = |first: &mut Raw, _: &mut Raw| {
+        first.mr(0, 0x10_0000, 0x1000, 5, (BEGAN + 2000, None));
+    };
+    assert_eq!(ends(&calls, None), None);
 }
 
 #[test]
