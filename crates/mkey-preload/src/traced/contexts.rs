@@ -219,7 +219,7 @@ pub(super) fn closed(closing: &Closing) {
             // SAFETY: the memory of our objects is never given back.
             unsafe { build::give_back(&pair.value) };
         }
-        queues::end(pair.is_own(), pair.value.queue());
+        queues::pair_ended(pair.is_own(), (pair.value.queue(), pair.value.shared()));
         pair.remove(pair.mark());
     }
     for shared in SHARED.all().filter(|shared| shared.is_with(place) && shared.value.is_of(device))

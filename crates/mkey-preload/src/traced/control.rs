@@ -376,7 +376,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: null or live until the verb, or one of ours, which are never given back.
     let number = unsafe { qp.as_ref() }.map_or(u32::MAX, |qp| qp.qp_num);
     let place = PAIRS.get(context, number).filter(|pair| pair.value.is_it(qp));
-    let ending = place.map(|place| (place, place.mark(), place.value.queue()));
+    let queues_of = |pair: &queues::Pair| (pair.queue(), pair.shared());
+    let ending = place.map(|place| (place, place.mark(), queues_of(&place.value)));
     if let Some(place) = place {
         // SAFETY: it is live still.
         unsafe { build::give_back(&place.value) };
@@ -386,8 +387,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let result = told(context, Verb::DestroyQp, inner, |_, _, _| call_of(qp, context));
     match (ending, result) {
         (None, _) => {}
-        (Some((place, mark, queue)), 0) => {
-            queues::end(place.is_own(), queue);
+        (Some((place, mark, followed)), 0) => {
+            queues::pair_ended(place.is_own(), followed);
             place.remove(mark);
         }
         // SAFETY: it is live still.

@@ -95,6 +95,11 @@ impl Pair {
         self.shared.get().or_else(|| self.queue.get())
     }
 
+    /// The shared queue that its receives are taken from.
+    pub(super) fn shared(&self) -> Option<&'static Queue> {
+        self.shared.get()
+    }
+
     /// Whether it is of this device.
     pub(super) fn is_of(&self, device: Slot) -> bool {
         self.device.load(Ordering::Relaxed) == device
@@ -164,6 +169,17 @@ pub(super) fn end(own: bool, queue: Option<&'static Queue>) {
     }
 }
 
+/// A queue pair is gone: its own queue, and the shared one that it took receives from.
+pub(super) fn pair_ended(
+    own: bool,
+    (queue, shared): (Option<&'static Queue>, Option<&'static Queue>),
+) {
+    end(own, queue);
+    if let Some(shared) = shared.filter(|_| own) {
+        shared.left();
+    }
+}
+
 /// A queue pair was made.
 ///
 /// # Safety
@@ -197,6 +213,9 @@ pub(super) unsafe fn pair_made(
         send_entries: cap.max_send_sge,
         recv_entries: if own_receives { cap.max_recv_sge } else { 0 },
     });
+    if let Some(shared) = shared {
+        shared.joined();
+    }
     PAIRS.insert(made.context, made.qp_num, |pair| {
         // SAFETY: the caller's.
         pair.opened.set(unsafe { contexts::of(qp) });

@@ -4,6 +4,7 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::time::Duration;
 
 /// A value behind such a lock.
 pub struct Spin<T> {
@@ -22,6 +23,19 @@ pub struct Held<'a, T> {
 
 /// Turns of the loop between two looks at whether others should run.
 const TURNS: u32 = 64;
+/// After so many looks it is slept for so long between two: a thread of real-time priority gives way to none of
+/// less by asking whether others should run.
+const LOOKS: u32 = 100;
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// Lets others run, who may hold what this thread has waited for, for the `round`th time.
+pub fn give_way(round: u32) {
+    if round < LOOKS {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(SLEEP);
+    }
+}
 
 impl<T> Spin<T> {
     /// An open lock.
@@ -54,7 +68,7 @@ impl<T> Spin<T> {
 
     #[cold]
     fn wait(&self, rounds: u32) -> bool {
-        let mut round = 0;
+        let mut round = 0_u32;
         while round < rounds {
             for _ in 0..TURNS {
                 if !self.held.load(Relaxed) && !self.held.swap(true, Acquire) {
@@ -63,8 +77,16 @@ impl<T> Spin<T> {
                 std::hint::spin_loop();
             }
             // Who holds it may be waiting for this processor.
-            std::thread::yield_now();
-            round = round.saturating_add(u32::from(rounds != u32::MAX));
+            match rounds {
+                u32::MAX => {
+                    give_way(round);
+                    round = round.saturating_add(1).min(LOOKS);
+                }
+                _ => {
+                    std::thread::yield_now();
+                    round += 1;
+                }
+            }
         }
         false
     }

@@ -275,6 +275,9 @@ impl Log {
         let chunk = self.chunks.get((from / CHUNK) as usize).ok_or(Errno::NOSPC)?;
         if chunk.load(Relaxed).is_null() {
             let file = reopen(&self.path)?;
+            if from > 0 && !has_room(&file) {
+                return Err(Errno::NOSPC);
+            }
             // Whole chunks, the last one too: what lies beyond the end of the file is never touched.
             // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
             let at = unsafe {
@@ -411,6 +414,19 @@ fn new_file(folder: &Path) -> Result<(OwnedFd, CString), Errno> {
 /// something else by the same number.
 fn reopen(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// Whether the file system has room to spare. The processes of a job share it: in memory with what the program
+/// itself has there, which would be ended by a write that finds no room.
+fn has_room(file: impl AsFd) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    /// Bytes that are left to others on disk.
+    const SPARE: u64 = 64 << 20;
+    let Ok(has) = fs::fstatvfs(&file) else { return true };
+    let tenth = has.f_blocks.saturating_mul(has.f_frsize) / 10;
+    let is_memory = fs::fstatfs(&file).is_ok_and(|about| about.f_type as u32 == TMPFS);
+    let spare = if is_memory { tenth } else { tenth.min(SPARE) };
+    has.f_bavail.saturating_mul(has.f_frsize) >= spare
 }
 
 /// Has the file system make room.

@@ -7,7 +7,7 @@ use super::log::Placed;
 use super::ring::{self, FIRST, Place, Ring, SIZES};
 use super::thread::{self, bump};
 use super::{Entry, QueueInit, Recorder, Work, key, memory, now};
-use crate::raw::{self, Failure, Head, Header, Mr, Op, Slot, Use, Wrong};
+use crate::raw::{self, Device, Failure, Head, Header, Mr, Op, Slot, Use, Wrong};
 use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{
@@ -31,6 +31,8 @@ pub struct Queue {
     live: AtomicBool,
     send: Spin<Side>,
     recv: Spin<Side>,
+    /// Queue pairs whose receives are taken from it, if it is shared.
+    pairs: AtomicU32,
     /// The first failure of each status.
     failures: [AtomicU32; STATUSES],
     /// The queue made before.
@@ -46,6 +48,8 @@ struct Side {
     device: Slot,
     /// Receives of many queue pairs, which complete in any order.
     shared: bool,
+    /// Of a device of ours, all of whose completions are polled where they are seen.
+    ours: bool,
 }
 
 /// All queues, ended ones too.
@@ -84,6 +88,9 @@ impl Queues {
     fn make(&self, recorder: &Recorder, init: &QueueInit) -> Option<&'static Queue> {
         let record = recorder.log.write(record(init), &[])?;
         let shared = init.number == 0 && init.kind == 0;
+        let device = recorder.log.placed::<Device>(init.device);
+        let ours = device
+            .is_some_and(|device| device.half::<{ offset_of!(Device, soft) }>().load(Relaxed) != 0);
         let sends = ring::size(init.sends, init.send_entries);
         let recvs = ring::size(init.recvs, init.recv_entries);
         let mut spares = self.spares.lock();
@@ -91,21 +98,24 @@ impl Queues {
             for (side, recv) in [(&queue.send, false), (&queue.recv, true)] {
                 let mut side = side.lock();
                 side.ring.renew(By::side(record.slot, recv));
-                (side.record, side.device, side.shared) = (record, init.device, shared);
+                (side.record, side.device) = (record, init.device);
+                (side.shared, side.ours) = (shared, ours);
             }
+            queue.pairs.store(0, Relaxed);
             queue.failures.iter().for_each(|failure| failure.store(0, Relaxed));
             queue.live.store(true, Release);
             return Some(queue);
         }
         let side = |requests, entries, recv| {
             let ring = Ring::new(requests, entries, By::side(record.slot, recv))?;
-            Some(Spin::new(Side { ring, record, device: init.device, shared }))
+            Some(Spin::new(Side { ring, record, device: init.device, shared, ours }))
         };
         let queue: &'static Queue = memory::keep(Queue {
             owner: std::ptr::from_ref(recorder) as usize,
             live: AtomicBool::new(true),
             send: side(init.sends, init.send_entries, false)?,
             recv: side(init.recvs, init.recv_entries, true)?,
+            pairs: AtomicU32::new(0),
             failures: [const { AtomicU32::new(0) }; STATUSES],
             next: self.all().next(),
             spare: AtomicPtr::new(null_mut()),
@@ -164,12 +174,18 @@ impl Recorder {
     }
 
     /// Which queue has work in flight that names memory of a region between two addresses of the process.
-    /// Queues that stay locked (by this very thread, interrupted) are
-    /// passed over.
+    /// Passed over are queues that stay locked (by this very thread, interrupted), those of which no
+    /// completion was ever seen unless the device is one of ours (they may be polled where nobody sees it),
+    /// and shared ones without a queue pair (nothing takes their receives; those of XRC are among them).
     pub(super) fn in_flight(&self, mr: Slot, start: u64, end: u64) -> Option<Slot> {
         self.queues.all().filter(|queue| queue.live.load(Relaxed)).find_map(|queue| {
-            [&queue.send, &queue.recv].into_iter().find_map(|side| {
+            [(&queue.send, false), (&queue.recv, true)].into_iter().find_map(|(side, recv)| {
                 let side = side.try_lock()?;
+                if !side.ours && side.completed(recv).load(Relaxed) == 0
+                    || side.shared && queue.pairs.load(Relaxed) == 0
+                {
+                    return None;
+                }
                 let names = |place: &Place| {
                     place.mr == mr
                         && place.addr < end
@@ -202,13 +218,15 @@ impl Queue {
             bump(side.record.word::<{ offset_of!(raw::Queue, invalidations) }>(), 1);
         }
         let flags = ring::flags(work.op, work.signaled || recv);
+        let inlined = if work.inlined { ring::INLINED } else { 0 };
+        let invalidates = if work.invalidates { ring::INVALIDATES } else { 0 };
         let mut place = Place {
             id: work.id,
             addr: 0,
             len: 0,
             mr: 0,
             thread: thread.slot,
-            flags: flags | FIRST,
+            flags: flags | FIRST | inlined | invalidates,
         };
         let mut bytes = 0;
         let named = !work.inlined && work.op != Op::Bind;
@@ -237,8 +255,9 @@ impl Queue {
         }
         let thread = thread::here(recorder);
         let mut side = self.side(recv).lock();
-        let (counters, by) = (side.posted(), side.ring.by);
-        let mut taken = 0_u64;
+        let (counters, by, record) = (side.posted(), side.ring.by, side.record);
+        // What is followed no more is not told by its operation, nor is the peer's key that a request named.
+        let mut taken = if side.ring.lost { u64::from(count) } else { 0 };
         side.ring.take_back(recorder, thread.slot, count, |place| {
             if let Some((mr, used)) = recorder.log.placed::<Mr>(place.mr).zip(used_by(place.flags))
             {
@@ -249,6 +268,14 @@ impl Queue {
             if place.flags & FIRST != 0 {
                 taken += 1;
                 if let Some(counter) = counters.get(ring::op(place.flags) as usize) {
+                    bump(counter, 1_u64.wrapping_neg());
+                }
+                if place.flags & ring::INLINED != 0 {
+                    let inlined = record.word::<{ offset_of!(raw::Queue, inlined) }>();
+                    bump(inlined, 1_u64.wrapping_neg());
+                }
+                if place.flags & ring::INVALIDATES != 0 {
+                    let counter = record.word::<{ offset_of!(raw::Queue, invalidations) }>();
                     bump(counter, 1_u64.wrapping_neg());
                 }
             }
@@ -264,13 +291,7 @@ impl Queue {
             return;
         }
         let mut side = self.side(recv).lock();
-        // Each side counts under its own lock.
-        let completed = if recv {
-            side.record.word::<{ offset_of!(raw::Queue, received) }>()
-        } else {
-            side.record.word::<{ offset_of!(raw::Queue, completed) }>()
-        };
-        bump(completed, 1);
+        bump(side.completed(recv), 1);
         let op = if side.ring.lost {
             None
         } else if side.shared {
@@ -295,6 +316,17 @@ impl Queue {
             .in_flight()
             .filter(|place| place.flags & FIRST != 0)
             .position(|place| place.id == id)
+    }
+
+    /// A queue pair takes its receives from this one, which is shared.
+    pub fn joined(&self) {
+        self.pairs.fetch_add(1, Relaxed);
+    }
+
+    /// It does no more.
+    pub fn left(&self) {
+        // One that is used again has none of its own yet.
+        let _ = self.pairs.fetch_update(Relaxed, Relaxed, |pairs| pairs.checked_sub(1));
     }
 
     /// The queue was reset, or is destroyed: nothing is in flight any more.
@@ -361,6 +393,16 @@ impl Side {
     #[inline]
     fn posted(&self) -> &'static [AtomicU64; 8] {
         self.record.words::<{ offset_of!(raw::Queue, posted) }, 8>()
+    }
+
+    /// Completions of this side. Each side counts under its own lock.
+    #[inline]
+    fn completed(&self, recv: bool) -> &'static AtomicU64 {
+        if recv {
+            self.record.word::<{ offset_of!(raw::Queue, received) }>()
+        } else {
+            self.record.word::<{ offset_of!(raw::Queue, completed) }>()
+        }
     }
 
     /// An entry of a work request that is being posted; `place` has what its place has besides.

@@ -269,13 +269,16 @@ impl Recorder {
             // It holds twice as many.
             let _ = self.regions.ended.insert(name, mr.slot.into());
         }
-        if in_flight(mr) > 0 {
+        // Only what is known to be in flight still is told of.
+        if in_flight(mr) > 0
+            && let Some(queue) = self.in_flight(mr.slot, 0, u64::MAX)
+        {
             let addr = mr.word::<{ offset_of!(Mr, addr) }>().load(Relaxed);
             let len = mr.word::<{ offset_of!(Mr, len) }>().load(Relaxed);
             let found = Found {
                 wrong: Wrong::DeregInFlight,
                 mr: Some(mr),
-                queue: self.in_flight(mr.slot, 0, u64::MAX).unwrap_or(0),
+                queue,
                 addr,
                 len,
                 key: lkey,

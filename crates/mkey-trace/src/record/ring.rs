@@ -13,8 +13,12 @@ const LEAST: usize = 64;
 const MOST: usize = 1 << 16;
 /// Sizes of rings: none, and each power of two from the least to the most.
 pub const SIZES: usize = (MOST / LEAST).ilog2() as usize + 2;
-/// After so many completions in a row of work that is not there, following is given up.
-const STRAYS: u32 = 32;
+/// Following is given up when so much was spent on completions of work that is not there: two for each, and
+/// one more for so many places that were looked at in vain; each of work that is there takes one off.
+const STRAYS: usize = 64;
+const LOOKED_AT: usize = 1024;
+/// Of a shared queue so many are looked at for one that completes.
+const SEARCHED: usize = 4096;
 
 /// The first place of a work request; the others belong to the one before.
 pub const FIRST: u32 = 1;
@@ -24,6 +28,9 @@ pub const SIGNALED: u32 = 2;
 const GONE: u32 = 4;
 /// [`Noted::New`] was said of its address.
 pub const BEGINS: u32 = 8;
+/// Of the first place: what else was counted for the request.
+pub const INLINED: u32 = 16;
+pub const INVALIDATES: u32 = 32;
 /// The operation is from this bit on.
 const OP: u32 = 8;
 
@@ -34,6 +41,7 @@ pub struct Place {
     pub id: u64,
     /// Where its memory lies in the process, if the region is known.
     pub addr: u64,
+    /// Of one that is none any more: how many from here on are none.
     pub len: u32,
     /// 0: it names no memory that is followed.
     pub mr: Slot,
@@ -49,7 +57,7 @@ pub struct Ring {
     tail: usize,
     /// Following was given up.
     pub lost: bool,
-    strays: u32,
+    strays: usize,
     /// Whose it is, where it counts.
     pub by: By,
     /// For the queue: the peer's key that was named last.
@@ -164,29 +172,52 @@ impl Ring {
                 }
                 self.retire_to(recorder, end);
                 self.rewind();
-                self.strays = 0;
+                self.strays = self.strays.saturating_sub(1);
                 return Some(place.flags >> OP);
             }
         }
-        self.stray(recorder);
+        self.stray(recorder, tail - head);
         None
     }
 
     /// A completion of a receive of a shared queue: those before it stay.
     #[inline]
     pub fn complete_one(&mut self, recorder: &Recorder, id: u64) -> Option<u32> {
-        let (head, tail) = (self.head, self.tail);
-        for index in head..tail {
+        let mut index = self.head;
+        for _ in 0..SEARCHED {
+            index = self.step_over(index);
+            if index >= self.tail {
+                break;
+            }
             let place = *self.at(index)?;
-            if place.id == id && place.flags & (FIRST | GONE) == FIRST {
+            if place.id == id && place.flags & FIRST != 0 {
                 self.take_out(recorder, index);
                 self.rewind();
-                self.strays = 0;
+                self.strays = self.strays.saturating_sub(1);
                 return Some(place.flags >> OP);
             }
+            index += 1;
         }
-        self.stray(recorder);
+        self.stray(recorder, SEARCHED.min(self.tail - self.head));
         None
+    }
+
+    /// The first place from this one on that is not gone. The next time the way there is one step.
+    #[inline]
+    fn step_over(&mut self, from: usize) -> usize {
+        let (mut index, tail) = (from, self.tail);
+        while index < tail
+            && let Some(place) = self.at(index)
+            && place.flags & GONE != 0
+        {
+            index += place.len.max(1) as usize;
+        }
+        if index > from
+            && let Some(place) = self.at(from)
+        {
+            place.len = (index - from) as u32;
+        }
+        index
     }
 
     /// The last `count` work requests of a thread were not posted. `undo` is called for the operation and
@@ -245,6 +276,7 @@ impl Ring {
             }
             let was = *place;
             place.flags |= GONE;
+            place.len = 1;
             let mut done = Done::of(self.by);
             done.add(recorder, &was);
             done.tell(recorder);
@@ -276,8 +308,8 @@ impl Ring {
     }
 
     #[cold]
-    fn stray(&mut self, recorder: &Recorder) {
-        self.strays += 1;
+    fn stray(&mut self, recorder: &Recorder, looked_at: usize) {
+        self.strays += 2 + looked_at / LOOKED_AT;
         if self.strays > STRAYS && !self.is_empty() {
             self.give_up(recorder);
         }
@@ -367,6 +399,42 @@ pub fn posted(counters: &[std::sync::atomic::AtomicU64; 8], op: Op, by: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A completion of a shared queue whose oldest message is slow finds its receive in a few steps, not by
+    /// way of all that have completed since.
+    #[test]
+    fn what_has_completed_is_stepped_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(folder.path(), 1 << 20).unwrap();
+        let mut ring = Ring::new(16_000, 1, By::side(1, true)).unwrap();
+        (0..16_000).for_each(|id| push(&mut ring, recorder, id));
+        // More than are looked at: the way is over those that are not gone.
+        for id in 1..15_000 {
+            assert_eq!(ring.complete_one(recorder, id), Some(Op::Send as u32));
+        }
+        assert_eq!((ring.head, ring.step_over(1)), (0, 15_000));
+        assert_eq!(ring.in_flight().map(|place| place.id).take(2).collect::<Vec<_>>(), [0, 15_000]);
+        // Beyond what is looked at: not found, and given up if it goes on.
+        (0..100).for_each(|_| _ = ring.complete_one(recorder, 99_999));
+        assert!(ring.lost && ring.is_empty());
+    }
+
+    #[test]
+    fn strays_amid_others_end_following_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::create(folder.path(), 1 << 20).unwrap();
+        let mut ring = Ring::new(64, 1, By::side(1, false)).unwrap();
+        push(&mut ring, recorder, u64::MAX);
+        for id in 0..1000 {
+            if ring.lost {
+                break;
+            }
+            push(&mut ring, recorder, id);
+            ring.complete_one(recorder, id);
+            ring.complete_one(recorder, 99_999);
+        }
+        assert!(ring.lost);
+    }
 
     /// The places that were written to.
     fn touched(ring: &Ring) -> usize {

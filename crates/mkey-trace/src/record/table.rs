@@ -4,7 +4,7 @@
 //! within an odd count: a reader that has seen two counts, or an odd one, looks again. A table that is half
 //! full is replaced by one of twice the size; the old one stays as it was for who still reads it.
 
-use super::lock::Spin;
+use super::lock::{Spin, give_way};
 use super::memory;
 use bytemuck::Zeroable;
 use std::ptr::null_mut;
@@ -50,7 +50,7 @@ struct Changing;
 #[cold]
 fn wait(tries: u32) {
     if tries.is_multiple_of(64) {
-        std::thread::yield_now();
+        give_way(tries / 64);
     }
     std::hint::spin_loop();
 }

@@ -295,3 +295,38 @@ fn findings_without_end_count_as_the_last_of_their_kind() {
     assert_eq!(of(Wrong::FreedRegistered).sum::<u64>(), 6000);
     assert_eq!(of(Wrong::KeyAfterDereg).collect::<Vec<_>>(), [1]);
 }
+
+#[test]
+fn in_flight_is_what_would_be_seen_to_complete() {
+    let mut traced = traced();
+    traced.device = traced.recorder.device(0xDF, b"mlx5_0", 0x1234, false);
+    let queue = traced.queue(8, 8);
+    // Of a queue that was never seen to complete anything: it may be polled past the recorder.
+    traced.reg(1, AT, 4096);
+    traced.post(queue, Op::Send, 1, &[(AT, 64, 1)]);
+    traced.dereg(1);
+    assert_eq!(traced.wrongs(), []);
+    queue.completed(traced.recorder, 1, false, 0, 0);
+    traced.reg(2, AT, 4096);
+    traced.post(queue, Op::Send, 2, &[(AT, 64, 2)]);
+    traced.dereg(2);
+    assert_eq!(traced.wrongs(), [(Wrong::DeregInFlight, 1)]);
+}
+
+#[test]
+fn receives_of_a_shared_queue_are_in_flight_while_it_has_pairs() {
+    let traced = traced();
+    let shared = QueueInit { number: 0, kind: 0, ..traced.init(0, 8) };
+    let shared = traced.recorder.queue(&shared).unwrap();
+    shared.joined();
+    for number in [1, 2] {
+        traced.reg(number, AT * u64::from(number), 4096);
+        traced.post(shared, Op::Recv, 1, &[(AT * u64::from(number), 64, number)]);
+    }
+    traced.dereg(1);
+    assert_eq!(traced.wrongs(), [(Wrong::DeregInFlight, 1)]);
+    shared.left();
+    shared.left();
+    traced.dereg(2);
+    assert_eq!(traced.wrongs(), [(Wrong::DeregInFlight, 1)]);
+}

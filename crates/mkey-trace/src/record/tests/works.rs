@@ -106,6 +106,22 @@ fn what_was_not_posted_is_taken_back() {
     queue.completed(traced.recorder, 11, false, 0, 0);
     let mr = traced.mrs()[0];
     assert_eq!((mr.uses[0], mr.done), (5, 5));
+    // Nor is it counted as inline, or to invalidate.
+    let entries = [Entry { addr: AT, len: 8, lkey: lkey(1) }; 2];
+    let work = Work {
+        id: 1,
+        op: Op::Send,
+        signaled: true,
+        inlined: true,
+        invalidates: true,
+        entries: &entries,
+        remote: None,
+    };
+    queue.post(traced.recorder, &work);
+    queue.post(traced.recorder, &work);
+    queue.not_posted(traced.recorder, 1, false);
+    assert_eq!((traced.queues()[0].inlined, traced.queues()[0].invalidations), (1, 1));
+    queue.completed(traced.recorder, 1, false, 0, 0);
     // A receive that was not posted is not in flight.
     traced.post(queue, Op::Recv, 1, &[(AT, 8, 1)]);
     queue.not_posted(traced.recorder, 1, true);
