@@ -63,6 +63,10 @@ pub struct Run {
     pub busy_ns: u64,
     /// How long the processes lived, all together.
     pub lived_ns: u64,
+    /// The time of those calls of which the CPU time was measured, and that.
+    pub measured_ns: u64,
+    /// See `measured_ns`.
+    pub cpu_ns: u64,
 }
 
 impl Run {
@@ -71,6 +75,10 @@ impl Run {
         let mut spans: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         for call in recording.calls.iter().filter(|call| Kind::of(&call.verb).is_some()) {
             run.ns = run.ns.saturating_add(took(call));
+            if let Some(cpu) = call.cpu {
+                run.measured_ns = run.measured_ns.saturating_add(took(call));
+                run.cpu_ns = run.cpu_ns.saturating_add(cpu);
+            }
             spans.entry(call.process).or_default().push((call.begin, call.end));
         }
         let busy = spans.values_mut().map(|spans| union(spans));
@@ -84,6 +92,13 @@ impl Run {
     /// time that their process was busy counts, once.
     pub fn of_wall(&self, ns: f64) -> f64 {
         ns * self.busy_ns as f64 / self.ns.max(1) as f64 / self.lived_ns.max(1) as f64
+    }
+
+    /// What of the calls' time is how much of the CPU time of the processes: where calls waited, they took none.
+    /// `None`: that of no call was measured.
+    pub fn of_cpu(&self, ns: f64, cpu_ns: u64) -> Option<f64> {
+        let on_cpu = self.cpu_ns as f64 / self.measured_ns as f64;
+        (self.measured_ns > 0).then(|| ns * on_cpu / cpu_ns.max(1) as f64)
     }
 }
 
@@ -120,7 +135,7 @@ pub struct Weighed {
     pub saving_ns: f64,
     /// The saving as a share of the time that the processes lived, see [`Run::of_wall`].
     pub share_of_wall: f64,
-    /// The saving as a share of its CPU time, if that is known.
+    /// The saving as a share of their CPU time, if that is known, see [`Run::of_cpu`].
     pub share_of_cpu: Option<f64>,
 }
 
@@ -245,12 +260,11 @@ impl Advice {
             Outcome::NotMeasured(missing) => Outcome::NotMeasured(missing),
             Outcome::Measured(predicted) => {
                 let saving_ns = spent_ns - predicted.ns;
-                let of_cpu = |cpu: u64| saving_ns / cpu.max(1) as f64;
                 Outcome::Measured(Box::new(Weighed {
                     predicted: *predicted,
                     saving_ns,
                     share_of_wall: self.run.of_wall(saving_ns),
-                    share_of_cpu: self.cpu_ns.map(of_cpu),
+                    share_of_cpu: self.cpu_ns.and_then(|cpu| self.run.of_cpu(saving_ns, cpu)),
                 }))
             }
         };

@@ -159,14 +159,21 @@ fn what_many_threads_wait_for_at_a_time_is_waited_for_once() {
         }));
     }
     recording.calls.sort_by_key(|call| call.begin);
-    recording.processes[0].cpu = None;
+    // They wait for each other: one is on a CPU at a time.
+    let calls = recording.calls.iter_mut();
+    calls.for_each(|call| call.cpu = Some((call.end - call.begin) / 16));
+    recording.processes[0].cpu = Some(1_000_000_000);
     let advice = Advice::by(&recording, &host());
     assert_eq!(advice.spent.as_ref().unwrap().ns, 16.0 * 3_000_000.0);
     assert_eq!((advice.run.ns, advice.run.busy_ns), (48_000_000, 3_000_000));
     let told = text::text(&advice);
-    assert!(told.contains("took 48.0ms (recorded), 0.3 % of the run"), "{told}");
+    assert!(
+        told.contains("took 48.0ms (recorded), 0.3 % of the run and 0.3 % of its CPU"),
+        "{told}"
+    );
     for weighed in advice.proposals.iter().filter_map(Proposal::weighed) {
         assert!(weighed.share_of_wall <= 0.003, "{weighed:?}");
+        assert!(weighed.share_of_cpu.is_some_and(|share| share <= 0.003), "{weighed:?}");
     }
     assert!(advice.proposals.iter().all(|proposal| !proposal.is_advised));
     // Of two processes each has a time of its own.

@@ -25,9 +25,9 @@ pub fn text(advice: &Advice) -> String {
         "Registering and deregistering took {} (recorded), {} of the run{}.",
         time(spent.ns),
         percent(advice.run.of_wall(spent.ns)),
-        advice.cpu_ns.map_or_else(
+        advice.cpu_ns.and_then(|cpu| advice.run.of_cpu(spent.ns, cpu)).map_or_else(
             || "; its CPU time is not known".to_owned(),
-            |cpu| format!(" and {} of its CPU time", percent(spent.ns / cpu.max(1) as f64))
+            |share| format!(" and {} of its CPU time", percent(share))
         )
     );
     if let Some(site) = &advice.site {
