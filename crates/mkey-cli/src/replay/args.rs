@@ -5,6 +5,7 @@ use super::strategy::Strategy;
 use crate::bench::args::{Pin, parse_cost, parse_time};
 use crate::bench::memory;
 use crate::bench::sizes::parse_bytes;
+use crate::bench::units::size;
 use crate::device;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -49,8 +50,9 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub time: Duration,
 
-    /// Memory to use at most, as in 4GiB [default: what is free]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    /// Memory to use at most for buffers, as in 4GiB; 8 MiB at least. What does not fit is not
+    /// played, and counted [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Option<u64>,
 
     /// Declared time of one device command, as in 16us; added to each registration and
@@ -76,6 +78,20 @@ pub enum Chosen {
     One(Strategy),
 }
 
+/// With less, the least pool does not fit beside the memory of the program and that on huge pages.
+const LEAST_MEMORY: u64 = 8 << 20;
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes < LEAST_MEMORY => Err(format!(
+            "{} are too little: at least {} are needed",
+            size(bytes),
+            size(LEAST_MEMORY)
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
 fn parse_strategy(text: &str) -> Result<Chosen, String> {
     match text {
         "all" => Ok(Chosen::All),
@@ -98,14 +114,32 @@ impl ReplayArgs {
 
     /// Bytes of memory that may be used.
     pub fn room(&self) -> u64 {
-        let asked = self.memory.unwrap_or(1 << 50);
-        memory::fit(asked, &memory::bounds()).bytes
+        let free = memory::fit(1 << 50, &memory::bounds()).bytes;
+        self.memory.map_or(free, |asked| asked.min(free))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_kept_to_the_byte_and_too_little_is_refused() {
+        #[derive(Debug, clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: ReplayArgs,
+        }
+        use clap::Parser;
+        let of = |memory: &str| Cli::try_parse_from(["mkey", "t", "--memory", memory]);
+        for few in ["0", "1", "4KiB", "8388607"] {
+            let error = of(few).unwrap_err().to_string();
+            assert!(error.contains("at least 8 MiB are needed"), "{error}");
+        }
+        for bytes in [8 << 20, (9 << 20) + 1] {
+            assert_eq!(of(&format!("{bytes}")).unwrap().args.room(), bytes);
+        }
+    }
 
     #[test]
     fn strategies_are_each_once_with_what_they_are_compared_with() {

@@ -50,6 +50,8 @@ struct Round {
     end: u64,
     made: u64,
     most_bytes: u64,
+    /// Registrations that were not refused.
+    played: u64,
     refused: u64,
 }
 
@@ -63,6 +65,7 @@ impl Round {
         self.calls += other.calls;
         self.end += other.end;
         self.made += other.made;
+        self.played += other.played;
         self.refused += other.refused;
         // Processes are played one after the other, and ran beside each other.
         self.most_bytes = self.most_bytes.saturating_add(other.most_bytes);
@@ -72,7 +75,8 @@ impl Round {
 /// Plays the stages by each strategy, `as-recorded` among them, for about `time`.
 ///
 /// # Errors
-/// `Stopped`; whatever else keeps a strategy from being measured stands in its row.
+/// `Stopped`; if nothing at all is played, why. Whatever else keeps a strategy from being measured stands in its
+/// row.
 pub fn play(
     stages: &[Stage],
     strategies: &[Strategy],
@@ -82,8 +86,12 @@ pub fn play(
     progress: &Progress,
 ) -> Result<Vec<Row>> {
     let mut all: Vec<Playing> = strategies.iter().map(|s| Playing::new(*s, stages)).collect();
-    let whole = Playing::new(Strategy::AsRecorded, stages).registrations();
-    all.iter_mut().for_each(|playing| playing.only_if_all(whole));
+    let whole = Playing::new(Strategy::AsRecorded, stages);
+    if whole.registrations() == 0 {
+        return Err(nothing(stages, &whole));
+    }
+    let whole = whole.registrations() as u64;
+    all.iter_mut().for_each(|playing| playing.only_if_all(playing.registrations() as u64, whole));
     let least = if speed == Speed::Recorded { 1 } else { LEAST };
     let budget = Budget::new(time, least, MOST);
     let mut round = 0;
@@ -106,12 +114,31 @@ pub fn play(
         }
         round += 1;
     }
-    let reference: Vec<f64> = all
-        .iter()
-        .find(|playing| playing.strategy == Strategy::AsRecorded)
-        .map(|playing| playing.rounds.iter().map(|round| round.total() as f64).collect())
-        .unwrap_or_default();
+    let mut reference = Vec::new();
+    let recorded = all.iter_mut().find(|playing| playing.strategy == Strategy::AsRecorded);
+    if let Some(recorded) = recorded.filter(|playing| playing.failed.is_none()) {
+        recorded.count_refused();
+        if recorded.played() == Some(0) {
+            return Err(nothing(stages, recorded));
+        }
+        reference = recorded.rounds.iter().map(|round| round.total() as f64).collect();
+        let whole = recorded.played();
+        for playing in all.iter_mut().filter(|other| other.strategy != Strategy::AsRecorded) {
+            playing.count_refused();
+            if let (Some(played), Some(whole)) = (playing.played(), whole) {
+                playing.only_if_all(played, whole);
+            }
+        }
+    }
     Ok(all.into_iter().map(|playing| playing.row(&reference)).collect())
+}
+
+/// That nothing is played, and why not.
+fn nothing(stages: &[Stage], playing: &Playing) -> RowError {
+    let mut left = playing.left.clone();
+    stages.iter().for_each(|stage| left.merge(&stage.script.left));
+    let why = left.sentences().chain(playing.refused.clone()).collect::<Vec<_>>().join("; ");
+    RowError::Missing(Missing::plain(format!("nothing of this recording can be replayed: {why}")))
 }
 
 impl Playing {
@@ -134,14 +161,33 @@ impl Playing {
         steps.filter(|step| step.act == Act::Register).count()
     }
 
-    /// What plays only part of `whole` registrations can not be compared with what plays them all.
-    fn only_if_all(&mut self, whole: usize) {
-        let played = self.registrations();
-        if played == 0 || played < whole {
-            let why: Vec<String> = self.left.sentences().collect();
-            let what = format!("plays {played} of {whole} registrations; {}", why.join("; "));
-            self.failed = Some(Missing::plain(what));
+    /// How many of them were not refused, in the round with the fewest; `None`: there was no round.
+    fn played(&self) -> Option<u64> {
+        self.rounds.iter().map(|round| round.played).min()
+    }
+
+    /// Counts what the device refused.
+    fn count_refused(&mut self) {
+        let refused = self.rounds.iter().map(|round| round.refused).max().unwrap_or(0);
+        if refused > 0 {
+            self.left.add(Why::Refused, refused, 0);
         }
+    }
+
+    /// What plays other than the `whole` registrations that `as-recorded` plays can not be compared with it.
+    fn only_if_all(&mut self, played: u64, whole: u64) {
+        if played == whole || self.failed.is_some() {
+            return;
+        }
+        let what = match played < whole {
+            true => {
+                let why = self.left.sentences().chain(self.refused.clone());
+                let why = why.collect::<Vec<_>>().join("; ");
+                format!("plays {played} of {whole} registrations; {why}")
+            }
+            false => format!("plays {played} registrations, and as-recorded {whole}"),
+        };
+        self.failed = Some(Missing::plain(what));
     }
 
     fn round(&mut self, stages: &[Stage], speed: Speed, stop: &Stop) -> Result<Round> {
@@ -179,7 +225,10 @@ impl Playing {
             let took = nanoseconds(start.elapsed());
             round.calls = round.calls.saturating_add(took);
             match (outcome, step.act) {
-                (Ok(()), Act::Register) => self.register.record_ns(took),
+                (Ok(()), Act::Register) => {
+                    round.played += 1;
+                    self.register.record_ns(took);
+                }
                 (Ok(()), Act::Deregister) => self.deregister.record_ns(took),
                 (Err(error), _) if error.is_failure() => return Err(error),
                 (Err(error), _) => {
@@ -197,10 +246,6 @@ impl Playing {
 
     fn row(mut self, reference: &[f64]) -> Row {
         let strategy = self.strategy;
-        let refused = self.rounds.iter().map(|round| round.refused).max().unwrap_or(0);
-        if refused > 0 {
-            self.left.add(Why::Refused, refused, 0);
-        }
         let of = |part: fn(&Round) -> u64| {
             let mut values: Vec<f64> = self.rounds.iter().map(|round| part(round) as f64).collect();
             median(&mut values)
@@ -229,7 +274,10 @@ impl Playing {
             (Some(missing), _) => Outcome::NotMeasured(missing),
             (None, mut figures) => match figures() {
                 Some(figures) => Outcome::Measured(Box::new(figures)),
-                None => Outcome::NotMeasured(Missing::plain("not played")),
+                None => {
+                    let why = "as-recorded, which it is compared with, was not measured";
+                    Outcome::NotMeasured(Missing::plain(why))
+                }
             },
         };
         Row { strategy, outcome }

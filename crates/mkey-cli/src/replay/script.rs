@@ -4,7 +4,7 @@ use super::left::{Left, Why};
 use mkey_core::rights::Rights;
 use mkey_os::mapping::PageKind;
 use mkey_trace::format::{Call, Origin, Pages, Process, Recording, Region};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// Base pages, which registrations are rounded to.
@@ -25,6 +25,9 @@ pub struct Script {
     pub left: Left,
     /// Registrations of shared memory and files, which are played on memory of one's own.
     pub substituted: u64,
+    /// Those of [`Script::ranges`] that no work is known to have used, and that are open to peers: what peers
+    /// did with them is not recorded, and their rights stand for it.
+    pub by_rights: BTreeSet<usize>,
 }
 
 /// One registration.
@@ -114,14 +117,21 @@ impl Script {
     pub fn of(recording: &Recording, process: &Process) -> Self {
         let mut script = Self { process: process.id, ..Self::default() };
         let calls = script.calls(recording);
+        let named = named(recording);
         let mut domains: HashMap<(u32, u32), usize> = HashMap::new();
         for region in recording.regions.iter().filter(|region| region.process == process.id) {
             let calls = calls.get(&region.id).copied().unwrap_or_default();
             let ns = [calls.made, calls.ended].into_iter().flatten().map(took).sum();
             let next = domains.len();
             let domain = *domains.entry((region.device, region.pd)).or_insert(next);
-            match registered(region, domain, calls) {
-                Ok(range) => script.play(region, range, calls),
+            let named = named.get(&region.id).copied().unwrap_or_default();
+            match registered(region, domain, calls, named) {
+                Ok(range) => {
+                    if !is_used(region, named) && range.is_exposed() {
+                        script.by_rights.insert(script.ranges.len());
+                    }
+                    script.play(region, range, calls);
+                }
                 Err(why) => script.left.add(why, 1, ns),
             }
         }
@@ -232,7 +242,39 @@ fn took(call: &Call) -> u64 {
     call.end.saturating_sub(call.begin)
 }
 
-fn registered(region: &Region, domain: usize, calls: Calls<'_>) -> Result<Registered, Why> {
+/// Requests of the recorded processes that named a region as the peer's.
+#[derive(Clone, Copy, Default)]
+struct Named {
+    reads: u64,
+    /// Writes and atomics.
+    changes: u64,
+}
+
+/// By region.
+fn named(recording: &Recording) -> HashMap<u32, Named> {
+    let mut by_region: HashMap<u32, Named> = HashMap::new();
+    for remote in &recording.remotes {
+        let Some(region) = remote.region else { continue };
+        let of = by_region.entry(region).or_default();
+        of.reads = of.reads.saturating_add(remote.reads);
+        of.changes = of.changes.saturating_add(remote.writes).saturating_add(remote.atomics);
+    }
+    by_region
+}
+
+/// Whether work is known to have used a region.
+fn is_used(region: &Region, named: Named) -> bool {
+    let uses =
+        [region.sends, region.writes, region.reads, region.recvs, named.reads, named.changes];
+    uses.iter().any(|times| *times > 0)
+}
+
+fn registered(
+    region: &Region,
+    domain: usize,
+    calls: Calls<'_>,
+    named: Named,
+) -> Result<Registered, Why> {
     match region.origin {
         Origin::Memory | Origin::OnDemand => {}
         Origin::Implicit => return Err(Why::Implicit),
@@ -254,8 +296,9 @@ fn registered(region: &Region, domain: usize, calls: Calls<'_>) -> Result<Regist
     }
     let rights = Rights::from_verbs(region.access).and_then(Rights::validate);
     let rights = rights.map_err(|_| Why::Rights)?;
-    let locally = region.sends + region.writes + region.reads + region.recvs > 0;
-    let peers = |what| !locally && rights.intersects(what);
+    let is_used = is_used(region, named);
+    let peers = |what| !is_used && rights.intersects(what);
+    let any = |uses: [u64; 3]| uses.iter().any(|times| *times > 0);
     Ok(Registered {
         domain,
         addr: region.addr,
@@ -266,8 +309,8 @@ fn registered(region: &Region, domain: usize, calls: Calls<'_>) -> Result<Regist
         pages,
         register_ns: calls.made.map(took),
         deregister_ns: calls.ended.map(took),
-        is_source: region.sends + region.writes > 0 || peers(Rights::REMOTE_READ),
-        is_target: region.reads + region.recvs > 0
+        is_source: any([region.sends, region.writes, named.reads]) || peers(Rights::REMOTE_READ),
+        is_target: any([region.reads, region.recvs, named.changes])
             || peers(Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC),
     })
 }

@@ -196,6 +196,68 @@ fn a_strategy_that_plays_only_part_is_not_compared() {
     assert!(why.contains("plays 0 of 1 registrations"), "{why}");
 }
 
+/// Plays with so much room.
+fn with_room(
+    recording: &Recording,
+    strategies: &[Strategy],
+    mut room: u64,
+) -> Result<Vec<Row>, String> {
+    let opened = Opened::open(SOFTWARE, None, Duration::ZERO).unwrap();
+    let (stop, progress) = (Stop::default(), Progress::new(1));
+    let script = Script::all(recording).remove(0);
+    let stage = Stage::new(&opened.device, script, strategies, &mut room, &stop, &progress);
+    let time = Duration::from_millis(1);
+    let rows = play(&[stage.unwrap()], strategies, Speed::Asap, time, &stop, &progress);
+    rows.map_err(|error| error.to_string())
+}
+
+#[test]
+fn nothing_replayed_is_an_error_with_its_reasons() {
+    let mut recorder = Recorder::new();
+    for number in 0..3 {
+        let id = recorder.register(number << 47, 1 << 46, 100);
+        recorder.deregister(id, 100);
+    }
+    let null = recorder.register(0, 4096, 1);
+    recorder.recording.regions[null as usize - 1].origin = Origin::Null;
+    let told = with_room(&recorder.finish(), &Strategy::ALL, 8 << 20).unwrap_err();
+    assert!(told.contains("nothing of this recording can be replayed"), "{told}");
+    assert!(told.contains("does not fit here: 3") && told.contains("null regions: 1"), "{told}");
+}
+
+#[test]
+fn a_pool_registers_no_more_than_there_is_room_for() {
+    let recording = small(20, 4096);
+    let strategies = [Strategy::AsRecorded, Strategy::Pool, Strategy::Bounce];
+    // The least pool is 1 MiB, however little is registered.
+    let rows = with_room(&recording, &strategies, 512 << 10).unwrap();
+    assert_eq!(made(&rows, Strategy::AsRecorded), 20);
+    for row in &rows[1..] {
+        let why = &row.outcome.missing().unwrap().what;
+        assert!(why.contains("would register 1 MiB"), "{why}");
+    }
+    let rows = with_room(&recording, &strategies, 1 << 20).unwrap();
+    for row in &rows[1..] {
+        assert!(row.figures().unwrap().most_bytes <= 1 << 20, "{row:?}");
+    }
+}
+
+#[test]
+fn a_strategy_that_plays_some_says_how_many() {
+    let mut recorder = Recorder::new();
+    let small = recorder.register(0, 4096, 100);
+    recorder.deregister(small, 100);
+    let large = recorder.register(1 << 30, 1 << 20, 100);
+    recorder.deregister(large, 100);
+    let recording = recorder.finish();
+    // Room for the first on a huge page, not for both.
+    let strategies = [Strategy::AsRecorded, Strategy::Huge];
+    let rows = with_room(&recording, &strategies, (4096 + (1 << 20)) + (2 << 20)).unwrap();
+    assert_eq!(made(&rows, Strategy::AsRecorded), 2);
+    let why = &rows[1].outcome.missing().unwrap().what;
+    assert!(why.contains("plays 1 of 2 registrations"), "{why}");
+}
+
 #[test]
 fn the_text_fits_the_terminal_and_names_every_strategy() {
     let recording = per_io(20, 2, 4096);

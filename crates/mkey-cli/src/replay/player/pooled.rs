@@ -63,18 +63,22 @@ impl Player for Pooled<'_> {
     /// Registers pools for the most that was registered in each domain at a time.
     fn begin(&mut self) -> Result<()> {
         let stage = self.stage;
-        let needed = (0..stage.domains.len()).map(|domain| most_bytes(stage, domain));
+        let needed = (0..stage.domains.len()).map(|domain| most_bytes(stage, domain).max(LEAST));
         let needed = needed.fold(0, u64::saturating_add);
         if needed > stage.room {
             let (needed, room) = (size(needed), size(stage.room));
             let what = format!("the pool would register {needed}, and there is room for {room}");
             return Err(RowError::Missing(Missing::plain(what)));
         }
+        // Where blocks lie so that not all of a slab serves, another one is registered, if it fits.
+        let spare = (stage.room - needed) / (stage.domains.len() as u64).max(1);
         let pool = |(domain, pd)| {
             let bytes = most_bytes(stage, domain).max(LEAST);
+            let most = usize::try_from(bytes.saturating_add(spare)).unwrap_or(usize::MAX);
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             let access = access(rights_of(stage, domain))?;
-            let options = PoolOptions::default().slab(bytes).floor(bytes).access(access);
+            let options =
+                PoolOptions::default().slab(bytes).floor(bytes).ceiling(most).access(access);
             Ok::<_, RowError>(Pool::new(pd, &options)?)
         };
         self.pools = stage.domains.iter().enumerate().map(pool).collect::<Result<Vec<_>>>()?;

@@ -261,7 +261,8 @@ impl<'a> Known<'a> {
 
     fn pool(&self, copied: bool) -> Result<Predicted> {
         let (mut register, mut deregister) = (Sums::default(), Sums::default());
-        let (mut takes, mut copies) = (Sum::default(), Sum::default());
+        let (mut takes, mut copies, mut by_rights) =
+            (Sum::default(), Sum::default(), Sum::default());
         let (mut made, mut bytes) = (0, 0u64);
         for (script, run) in self.scripts.iter().zip(self.pools.as_ref().map_err(Clone::clone)?) {
             for slab in &run.slabs {
@@ -271,7 +272,11 @@ impl<'a> Known<'a> {
             }
             takes.times += run.takes;
             takes.ns += run.takes as f64 * run.take_ns.unwrap_or(0.0);
-            for range in script.ranges.iter().filter(|_| copied) {
+            for (number, range) in script.ranges.iter().enumerate().filter(|_| copied) {
+                let copies = match script.by_rights.contains(&number) {
+                    true => &mut by_rights,
+                    false => &mut copies,
+                };
                 for _ in [range.is_source, range.is_target].into_iter().filter(|is| *is) {
                     let none = || Missing::plain("copies were not measured here");
                     copies.add(self.host.copy_ns(range.len).ok_or_else(none)?);
@@ -285,6 +290,10 @@ impl<'a> Known<'a> {
             Source::Measured,
         ));
         let parts = parts.chain(copies.part(("copy", "copies"), Source::Measured));
+        let parts = parts.chain(by_rights.part(
+            ("copy for what peers may have done", "copies for what peers may have done"),
+            Source::Measured,
+        ));
         let parts = parts
             .chain(deregister.parts(("slab given back at the end", "slabs given back at the end")));
         Ok(Predicted::of(parts.collect(), made, bytes))

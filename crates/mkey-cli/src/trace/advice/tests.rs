@@ -5,7 +5,7 @@ use crate::replay::script::Script;
 use crate::replay::strategy::Strategy;
 use crate::replay::tests::{naive_misses, odd, sequences};
 use mkey_os::mapping::PageKind;
-use mkey_trace::format::{Pages, Recording};
+use mkey_trace::format::{Pages, Recording, Remote};
 use proptest::prelude::*;
 
 /// A machine of round figures: registering on base pages 1 us + 20 ns a page, on huge ones 1 us +
@@ -94,6 +94,35 @@ fn copies_are_paid_for_in_each_direction_that_was_used() {
     recording.regions.iter_mut().for_each(|region| region.reads = 1);
     assert_eq!(copies(&recording), Some((20, 8000.0)));
     assert!(bounce(&recording) > 8000.0);
+}
+
+/// Regions that nobody is known to have used, but that peers may have: told apart from those that were.
+#[test]
+fn copies_for_what_peers_may_have_done_are_told_apart() {
+    let mut recording = per_io(10, 10, 4096);
+    let regions = &mut recording.regions;
+    regions[0].sends = 1;
+    // A peer in the recording wrote to this one.
+    let region = Some(regions[1].id);
+    recording.remotes.push(Remote { process: 1, region, writes: 3, ..Remote::default() });
+    let advice = Advice::by(&recording, &host());
+    let parts = &of(&advice, Strategy::Bounce).weighed().unwrap().predicted.parts;
+    let times = |what: &str| parts.iter().find(|part| part.what == what).map(|part| part.times);
+    assert_eq!(times("copies"), Some(2));
+    // Peers may read and write the eight others.
+    assert_eq!(times("copies for what peers may have done"), Some(16));
+    let told = advice.assumptions.join("; ");
+    assert!(
+        told.contains("8 of 10 registrations were used by no work that was recorded"),
+        "{told}"
+    );
+    // What is open to nobody and was used by nobody is not copied.
+    recording.remotes.clear();
+    recording.regions.iter_mut().for_each(|region| (region.sends, region.access) = (0, 1));
+    let advice = Advice::by(&recording, &host());
+    let parts = &of(&advice, Strategy::Bounce).weighed().unwrap().predicted.parts;
+    assert!(parts.iter().all(|part| !part.what.contains("cop")), "{parts:?}");
+    assert!(!advice.assumptions.join("; ").contains("open to peers"));
 }
 
 #[test]

@@ -90,10 +90,20 @@ pub fn assumptions(scripts: &[Script], host: &Host) -> Vec<String> {
             .to_owned(),
         "what other threads wait for (locks of the kernel, of the driver) is not in the saving".to_owned(),
         "all that is kept registered is deregistered once, at the end".to_owned(),
-        "bounce: the whole of a buffer is copied once for each registration, in each direction that it was \
-         used in"
+        "bounce: the whole of a buffer is copied once for each registration, in each direction that work is known \
+         to have used it in"
             .to_owned(),
     ];
+    let by_rights: usize = scripts.iter().map(|script| script.by_rights.len()).sum();
+    if by_rights > 0 {
+        let all: usize = scripts.iter().map(|script| script.ranges.len()).sum();
+        assumptions.push(format!(
+            "bounce: {} of {} registrations were used by no work that was recorded, and are open to peers: they \
+             are copied in each direction that their rights allow",
+            count(by_rights as u64),
+            count(all as u64)
+        ));
+    }
     if !host.device.is_empty() {
         let what = if host.is_software { "a software RNIC, not a NIC" } else { "this machine's" };
         assumptions.push(format!("measured now, model: on {} ({what})", host.device));

@@ -3,11 +3,13 @@
 //! * [`launch`]: runs it, in a private [`folder`]. [`watch`]: looks at its processes meanwhile; [`mappings`]:
 //!   at the pages of their memory. [`counters`]: those of the kernel's devices; [`on_demand`]: of regions. [`host`]: what is said of the
 //!   host.
+//!   [`descendants`]: those that go on after the program.
 //! * [`mod@assemble`]: makes a recording of all that. [`unwind`]: call stacks; [`symbols`]: their names.
 //! * [`mod@merge`]: several recordings as one.
 
 pub mod assemble;
 pub mod counters;
+pub mod descendants;
 pub mod folder;
 pub mod host;
 pub mod launch;

@@ -30,6 +30,8 @@ const MOST_MAPPINGS: usize = 1 << 20;
 const MOST_LOOKS: u32 = 20;
 /// See [`MOST_LOOKS`].
 const FEW_LOOKS: u32 = 3;
+/// Threads of a process that are asked for their time.
+const MOST_THREADS: usize = 64;
 /// `IBV_ACCESS_ON_DEMAND`.
 const ON_DEMAND: u32 = 1 << 6;
 /// Bytes that are read at a time: many records, but of a stack no more than its beginning.
@@ -57,7 +59,7 @@ pub struct Sample {
     pub pinned: u64,
     /// See `pinned`.
     pub resident: u64,
-    /// User and system time so far, ns.
+    /// User and system time so far, ns; 0: not known.
     pub cpu: u64,
     /// Work requests posted so far.
     pub posts: u64,
@@ -117,8 +119,26 @@ impl Watch {
 
     /// What was seen, by file.
     pub fn into_seen(self) -> BTreeMap<PathBuf, Seen> {
-        let seen = self.processes.into_iter();
-        seen.filter_map(|(path, watched)| Some((path, watched?.seen))).collect()
+        let now = now();
+        let mut all: BTreeMap<PathBuf, Watched> = self
+            .processes
+            .into_iter()
+            .filter_map(|(path, watched)| Some((path, watched?)))
+            .collect();
+        // What has ended between the looks, and what was about to when it was first looked at.
+        all.values_mut().filter(|one| one.is_there).for_each(|one| one.look_for_end(now));
+        let unknown = all.iter().filter(|(_, one)| one.seen.gone.is_none() && !one.is_there);
+        let unknown: Vec<PathBuf> = unknown.map(|(path, _)| path.clone()).collect();
+        if !unknown.is_empty() {
+            let mapped = mapped_by_any(&unknown);
+            for path in unknown.iter().filter(|path| !mapped.contains(path.as_path())) {
+                let Some(one) = all.get_mut(path) else { continue };
+                if !one.is_hidden() {
+                    one.seen.gone = Some(one.left.unwrap_or(now));
+                }
+            }
+        }
+        all.into_iter().map(|(path, watched)| (path, watched.seen)).collect()
     }
 }
 
@@ -137,6 +157,8 @@ struct Watched {
     /// Whether its number is that of a process of this host that writes this file: in a container it may have
     /// another one.
     is_there: bool,
+    /// When the process with its number was gone, if it is not known to be this one.
+    left: Option<u64>,
     /// Devices of the kernel's that it opened.
     devices: HashMap<Slot, String>,
     /// On-demand memory that is new: the device and the local key.
@@ -174,6 +196,7 @@ impl Watched {
             at: HEADER as u64,
             looks: 0,
             is_there,
+            left: None,
             devices: HashMap::new(),
             on_demand: Vec::new(),
             threads: Vec::new(),
@@ -194,7 +217,13 @@ impl Watched {
     }
 
     fn look(&mut self) {
-        if self.seen.gone.is_some() || !self.is_there {
+        if self.seen.gone.is_some() {
+            return;
+        }
+        if !self.is_there {
+            if self.left.is_none() && self.stat().is_none() {
+                self.left = Some(now());
+            }
             return;
         }
         // As the file has it: what cannot be read now is there when all are put together.
@@ -210,6 +239,27 @@ impl Watched {
         if now >= self.sample_from {
             self.sample(now, cpu);
         }
+    }
+
+    /// Notes that it has ended, if it has.
+    fn look_for_end(&mut self, now: u64) {
+        if self.seen.gone.is_none() && self.stat().is_none() {
+            self.seen.gone = Some(now);
+        }
+    }
+
+    /// Whether its mappings may not be read, and it is there since before it began the file: another process
+    /// with its number would have begun later.
+    fn is_hidden(&self) -> bool {
+        let has_maps = File::open(self.folder.join("maps")).is_ok();
+        if has_maps || self.left.is_some() {
+            return false;
+        }
+        let began = u64_at(&self.file, offset_of!(Header, began) as u64).unwrap_or(0);
+        // Times of processes go on while a machine sleeps.
+        let asleep = nanoseconds(rustix::time::ClockId::Boottime).saturating_sub(now());
+        let start = self.stat().map(|stat| since_ticks(stat.start));
+        start.is_some_and(|start| start <= began.saturating_add(asleep))
     }
 
     /// Reads on in its file: memory that was registered, threads that began.
@@ -288,22 +338,19 @@ impl Watched {
     }
 
     /// User and system time, ns; `None` if the process is gone.
-    fn cpu(&mut self) -> Option<u64> {
-        let stat = self.stat.as_ref()?;
-        let mut text = [0; 1024];
-        let read = stat.read_at(&mut text, 0).ok().filter(|read| *read > 0)?;
-        let text = String::from_utf8_lossy(text.get(..read)?);
-        // The name, in brackets, may hold anything.
-        let words: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        let number = |at: usize| words.get(at)?.parse::<u64>().ok();
-        // Fields 3, 14, 15 and 20 of proc(5): a first thread may have ended before the others.
-        let ended = matches!(*words.first()?, "Z" | "X");
-        if ended && number(17).is_none_or(|threads| threads <= 1) {
-            return None;
+    fn cpu(&self) -> Option<u64> {
+        match self.stat()?.ticks {
+            // Less than a tick: to the nanosecond then.
+            0 => Some(run_time(&self.folder)),
+            ticks => Some(since_ticks(ticks)),
         }
-        let ticks = number(11)?.saturating_add(number(12)?);
-        let second = rustix::param::clock_ticks_per_second().max(1);
-        Some(ticks.saturating_mul(1_000_000_000 / second))
+    }
+
+    /// `None` if the process is gone.
+    fn stat(&self) -> Option<Stat> {
+        let mut text = [0; 1024];
+        let read = self.stat.as_ref()?.read_at(&mut text, 0).ok()?;
+        Stat::of(text.get(..read)?)
     }
 
     fn scan(&mut self, began: u64) {
@@ -350,6 +397,47 @@ impl Watched {
     }
 }
 
+/// What `/proc/PID/stat` says of a process that has not ended.
+struct Stat {
+    /// User and system time, in ticks of the clock.
+    ticks: u64,
+    /// When it began after the machine did, in ticks.
+    start: u64,
+}
+
+impl Stat {
+    /// `None` if it has ended.
+    fn of(text: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(text);
+        // The name, in brackets, may hold anything.
+        let words: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+        // Fields 3, 14, 15, 20 and 22 of proc(5): a first thread may have ended before the others.
+        let ended = matches!(*words.first()?, "Z" | "X");
+        if ended && number(17).is_none_or(|threads| threads <= 1) {
+            return None;
+        }
+        Some(Self { ticks: number(11)?.saturating_add(number(12)?), start: number(19)? })
+    }
+}
+
+/// Ticks of the clock in ns.
+fn since_ticks(ticks: u64) -> u64 {
+    ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
+/// CPU time of the threads of a process that are there, ns; 0: not known.
+fn run_time(folder: &Path) -> u64 {
+    let threads = std::fs::read_dir(folder.join("task")).into_iter().flatten().flatten();
+    // So little time is not that of many.
+    let threads = threads.take(MOST_THREADS);
+    let of = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
+    of.fold(0, u64::saturating_add)
+}
+
 /// CPU time of this thread, ns.
 fn spent_so_far() -> u64 {
     nanoseconds(rustix::time::ClockId::ThreadCPUTime)
@@ -376,13 +464,38 @@ fn united(fresh: &BTreeSet<(u64, u64)>) -> Vec<Range<u64>> {
 
 /// Whether the process of this folder has a file mapped, as all have that write one.
 fn has_mapped(folder: &Path, file: &Path) -> bool {
-    // Mount namespaces may have it at another place; its folder's name is no other's.
-    let parent = file.parent().and_then(Path::file_name);
-    let (Some(parent), Some(name)) = (parent, file.file_name()) else { return false };
-    let end = [parent.as_encoded_bytes(), name.as_encoded_bytes()].join(&b'/');
-    let Ok(maps) = File::open(folder.join("maps")) else { return false };
-    let mut lines = BufReader::with_capacity(64 << 10, maps).split(b'\n').map_while(Result::ok);
-    lines.any(|line| line.ends_with(&end))
+    let Some(end) = end_of(file) else { return false };
+    mapped(folder).any(|line| line.ends_with(&end))
+}
+
+/// Those of `files` that any process has mapped, whatever its number is.
+fn mapped_by_any(files: &[PathBuf]) -> BTreeSet<&Path> {
+    let ends = files.iter().filter_map(|file| Some((end_of(file)?, file.as_path())));
+    let ends: Vec<_> = ends.collect();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_process =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let all = all.filter(|entry| is_process(&entry.file_name()));
+    let lines = all.flat_map(|entry| mapped(&entry.path()));
+    let found = lines.flat_map(|line| {
+        let of_line = ends.iter().filter(move |(end, _)| line.ends_with(end));
+        of_line.map(|(_, file)| *file)
+    });
+    found.collect()
+}
+
+/// The lines of a process' mappings; none if they may not be read.
+fn mapped(folder: &Path) -> impl Iterator<Item = Vec<u8>> + use<> {
+    let maps = File::open(folder.join("maps")).ok();
+    let lines = maps.map(|maps| BufReader::with_capacity(64 << 10, maps).split(b'\n'));
+    lines.into_iter().flat_map(|lines| lines.map_while(Result::ok))
+}
+
+/// What the path of a file ends with at whatever place mount namespaces may have it: its folder's name is no
+/// other's.
+fn end_of(file: &Path) -> Option<Vec<u8>> {
+    let (parent, name) = (file.parent().and_then(Path::file_name)?, file.file_name()?);
+    Some([parent.as_encoded_bytes(), name.as_encoded_bytes()].join(&b'/'))
 }
 
 fn u64_at(file: &File, at: u64) -> Option<u64> {
@@ -395,4 +508,107 @@ fn u32_at(file: &File, at: u64) -> Option<u32> {
     let mut bytes = [0; 4];
     file.read_exact_at(&mut bytes, at).ok()?;
     Some(u32::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::process::{Child, Command, Stdio};
+
+    /// A file as a process with this number writes it.
+    fn file(folder: &Path, pid: u32) -> PathBuf {
+        let mut bytes = vec![0; HEADER];
+        bytes[..raw::MAGIC.len()].copy_from_slice(&raw::MAGIC);
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(offset_of!(Header, pid), &pid.to_ne_bytes());
+        put(offset_of!(Header, began), &now().to_ne_bytes());
+        put(offset_of!(Header, used), &(HEADER as u64).to_ne_bytes());
+        let path = folder.join(pid.to_string());
+        File::create(&path).unwrap().write_all(&bytes).unwrap();
+        path
+    }
+
+    /// A process that has not mapped a file, and goes on until its standard input is closed.
+    fn waiting() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    /// A process is first looked at when its memory is gone already: its mappings are none.
+    #[test]
+    fn what_was_ending_when_first_seen_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = waiting();
+        let path = file(folder.path(), child.id());
+        let mut watch = Watch::default();
+        watch.look(vec![path.clone()]);
+        assert!(watch.running().is_empty());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let before = now();
+        watch.look(vec![path.clone()]);
+        let after = now();
+        let gone = watch.into_seen()[&path].gone.unwrap();
+        assert!((before..=after).contains(&gone), "when it was seen to be gone");
+    }
+
+    /// Its number is another process' by now, which has begun later.
+    #[test]
+    fn what_nobody_writes_any_more_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut other = waiting();
+        let path = file(folder.path(), other.id());
+        let mut watch = Watch::default();
+        watch.look(vec![path.clone()]);
+        assert!(watch.into_seen()[&path].gone.is_some());
+        drop(other.stdin.take());
+        other.wait().unwrap();
+    }
+
+    /// In a container the number is another one's: who has the file mapped is there.
+    #[test]
+    fn what_is_written_under_another_number_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut other = waiting();
+        let path = file(folder.path(), other.id());
+        let mut watch = Watch::default();
+        watch.look(vec![path.clone()]);
+        // What is in the file does not matter for who has it mapped: a program has its own.
+        let program = folder.path().join("program");
+        // By another process: one that begins meanwhile would have the file open for writing.
+        assert!(Command::new("cp").arg("/bin/cat").arg(&program).status().unwrap().success());
+        std::fs::rename(&program, &path).unwrap();
+        let mut writer = Command::new(&path).stdin(Stdio::piped()).spawn().unwrap();
+        assert!(watch.into_seen()[&path].gone.is_none());
+        drop(writer.stdin.take());
+        writer.wait().unwrap();
+        drop(other.stdin.take());
+        other.wait().unwrap();
+    }
+
+    /// A tick of the clock is 10 ms: what has run for less has run.
+    #[test]
+    fn little_cpu_time_is_known() {
+        let mut child = waiting();
+        let folder = PathBuf::from(format!("/proc/{}", child.id()));
+        let some = run_time(&folder);
+        assert!(some > 0 && some < 1_000_000_000, "{some}");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(run_time(&folder), 0, "not known");
+    }
+
+    #[test]
+    fn a_process_has_ended_when_its_last_thread_has() {
+        let stat = |state: &str, threads: u64| {
+            let text =
+                format!("7 (a) b) {state} 1 1 1 0 -1 0 0 0 0 0 3 4 0 0 20 0 {threads} 0 99 0");
+            Stat::of(text.as_bytes()).map(|stat| (stat.ticks, stat.start))
+        };
+        assert_eq!(stat("S", 1), Some((7, 99)));
+        assert_eq!(stat("Z", 2), Some((7, 99)));
+        assert_eq!(stat("Z", 1), None);
+        assert_eq!(stat("X", 0), None);
+        assert!(Stat::of(b"").is_none() && Stat::of(b"7 (a) S").is_none());
+    }
 }
