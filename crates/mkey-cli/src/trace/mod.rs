@@ -61,6 +61,7 @@ fn finish(args: &TraceArgs, gathered: Gathered) -> Result<(), End> {
     let Gathered { assembled, notes, unreachable } = gathered;
     let recording = assembled.recording;
     assembled.untold.iter().for_each(|words| say(&format!("not all could be read: {words}")));
+    notes.iter().for_each(|words| say(words));
     if recording.processes.is_empty() {
         let why = unreachable.map_or_else(String::new, |why| format!(" ({why})"));
         let end = &recording.job.end;
@@ -68,7 +69,6 @@ fn finish(args: &TraceArgs, gathered: Gathered) -> Result<(), End> {
         let words = format!("{NOTHING}: {program}{why}; {end}");
         return write_outputs(args, &recording, Some(&words));
     }
-    notes.iter().for_each(|words| say(words));
     write_outputs(args, &recording, None)
 }
 

@@ -2,6 +2,7 @@
 
 use super::assemble::{Assembled, assemble};
 use super::counters::{self, DEVICES};
+use super::descendants;
 use super::folder::Folder;
 use super::watch::Watch;
 use super::{host, now};
@@ -126,6 +127,7 @@ fn supervise(
             if !running.is_empty() {
                 gathered.notes.push(still_running(&running));
             }
+            gathered.notes.extend(descendants::note(folder.path(), &running));
             let mut moved = counters::moved(&before, &counters::read(Path::new(DEVICES)));
             moved.extend(watch.counters());
             gathered.assembled = assemble(job, began, &folder.files(), watch.into_seen(), moved);

@@ -121,7 +121,7 @@ impl Assembly {
             began: self.since(header.began),
             ended: ended.map(|time| self.since(time)),
             exited,
-            cpu: Some(header.cpu).filter(|cpu| *cpu > 0).or(sampled),
+            cpu: Some(header.cpu).into_iter().chain(sampled).find(|cpu| *cpu > 0),
             calls: header.calls,
             calls_overhead: header.calls_overhead,
             post_overhead: header.post_overhead as f64 / 1000.0,
