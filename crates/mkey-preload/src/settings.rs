@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Devices that a program sees at most.
 const MOST_DEVICES: u8 = 64;
@@ -34,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) capture: Option<Arc<dyn Capture>>,
     /// Whether peers write by themselves to memory that they were let in to before (`MKEY_DIRECT`).
     pub(crate) direct: bool,
+    /// Declared time of a device command (`MKEY_COMMAND_COST`).
+    pub(crate) command_cost: Duration,
     /// `MKEY_PIN`.
     pub(crate) pin: PinMode,
     /// `MKEY_STALE`.
@@ -66,6 +69,9 @@ pub(crate) fn settings() -> &'static Settings {
         }),
         capture: env::var_os("MKEY_CAPTURE").filter(|path| !path.is_empty()).and_then(capture),
         direct: read("MKEY_DIRECT", "0 or 1", false, yes_or_no),
+        command_cost: read("MKEY_COMMAND_COST", "a time such as 16000ns", Duration::ZERO, |text| {
+            text.strip_suffix("ns")?.parse().ok().map(Duration::from_nanos)
+        }),
         pin: read("MKEY_PIN", "kernel, mlock or none", PinMode::Kernel, |text| {
             PinMode::ALL.into_iter().find(|mode| mode.to_string() == text)
         }),
@@ -94,6 +100,7 @@ impl Settings {
             faults: self.faults,
             capture: self.capture.clone(),
             direct: self.direct,
+            command_cost: self.command_cost,
             pin: self.pin,
             stale: self.stale,
             listener: Some(listener),

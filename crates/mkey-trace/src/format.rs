@@ -87,6 +87,9 @@ pub struct Job {
     pub wall: u64,
     /// How it ended, in words: `exit 0`, `signal 9`, `--duration`.
     pub end: String,
+    /// Declared time of a device command, ns, by which software RNICs were slowed down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_cost: Option<u64>,
 }
 
 /// A process that opened a device. `exec` makes another one of it.

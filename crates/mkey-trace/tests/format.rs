@@ -221,7 +221,7 @@ prop_compose! {
             job: Job {
                 version: VERSION, by: words[1].clone(), command: words.clone(),
                 host: words[2].clone(), cpu: words[3].clone(), processors: a as u32,
-                kernel: words[4].clone(), began: b, wall: c, end: words[5].clone(),
+                kernel: words[4].clone(), began: b, wall: c, end: words[5].clone(), command_cost: (a % 2 == 0).then_some(b),
             },
             processes: vec![process],
             devices: vec![Device {

@@ -1,6 +1,6 @@
 //! The arguments of `mkey run`.
 
-use crate::bench::args::Pin;
+use crate::bench::args::{Pin, parse_cost};
 use clap::builder::TypedValueParser as _;
 use clap::builder::{BoolishValueParser, PossibleValuesParser};
 use clap::{Args, ValueEnum};
@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What to run, and on which devices.
 #[derive(Args, Clone, Debug)]
@@ -87,6 +88,11 @@ pub struct SoftArgs {
     #[arg(long, hide_env = true, env = "MKEY_DIRECT", value_parser = BoolishValueParser::new(), conflicts_with_all = ["faults", "capture"])]
     pub direct: bool,
 
+    /// Declared time of one device command, as in 16us, which a NIC executes and this does not: added to
+    /// each registration, deregistration and allocation, never to posted work
+    #[arg(long, hide_env = true, env = "MKEY_COMMAND_COST", value_name = "TIME", default_value = "0ns", value_parser = parse_cost)]
+    pub command_cost: Duration,
+
     /// Hide real devices
     #[arg(long, hide_env = true, env = "MKEY_ONLY", value_parser = BoolishValueParser::new())]
     pub only: bool,
@@ -113,6 +119,7 @@ impl SoftArgs {
             link: self.link.link(),
             mtu: self.mtu,
             direct: self.direct,
+            command_cost: self.command_cost,
             ..SoftOptions::new(name, self.address)
         }
     }

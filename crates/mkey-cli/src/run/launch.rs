@@ -48,6 +48,7 @@ pub fn command(
     }
     command.env("MKEY_PIN", args.pin.mode().to_string());
     command.env("MKEY_STALE", args.stale.to_string());
+    command.env("MKEY_COMMAND_COST", format!("{}ns", args.command_cost.as_nanos()));
     match &args.refusals {
         // As above.
         Some(path) if path != "-" => {

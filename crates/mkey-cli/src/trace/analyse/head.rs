@@ -50,6 +50,8 @@ pub struct Head {
 pub struct DeviceHead {
     /// Its name.
     pub name: String,
+    /// Declared time of one of its commands, ns, by which it was slowed down: its figures are simulated.
+    pub command_cost_ns: Option<u64>,
     /// Whether it is a software RNIC of mkey's: its registrations are cheaper than a NIC's.
     pub soft: bool,
     /// Processes that opened it.
@@ -104,6 +106,7 @@ impl Head {
         let mut devices: BTreeMap<&str, DeviceHead> = BTreeMap::new();
         for device in &recording.devices {
             let head = devices.entry(&device.name).or_insert_with(|| DeviceHead {
+                command_cost_ns: recording.job.command_cost.filter(|_| device.soft),
                 name: device.name.clone(),
                 ..DeviceHead::default()
             });

@@ -56,12 +56,24 @@ fn head(report: &Report) -> String {
     let devices: Vec<String> = head
         .devices
         .iter()
-        .map(|device| match (device.soft, lang) {
-            (false, _) => device.name.clone(),
-            (true, Lang::En) => {
+        .map(|device| match (device.command_cost_ns, device.soft, lang) {
+            (Some(ns), _, Lang::En) => {
+                format!(
+                    "{} (simulated: software RNIC, a declared {} a command)",
+                    device.name,
+                    time(ns as f64)
+                )
+            }
+            (Some(ns), _, Lang::Zh) => {
+                format!("{}（模拟：软件 RNIC，每条命令声明为 {}）", device.name, time(ns as f64))
+            }
+            (None, false, _) => device.name.clone(),
+            (None, true, Lang::En) => {
                 format!("{} (software RNIC: a NIC's registrations cost more)", device.name)
             }
-            (true, Lang::Zh) => format!("{}（软件 RNIC：真实网卡的注册开销更大）", device.name),
+            (None, true, Lang::Zh) => {
+                format!("{}（软件 RNIC：真实网卡的注册开销更大）", device.name)
+            }
         })
         .collect();
     if !devices.is_empty() {

@@ -106,7 +106,7 @@ fn supervise(
     let signals =
         Signals::new(passed_on()).map_err(|error| End::failed(format_args!("signals: {error}")))?;
     let before = counters::read(Path::new(DEVICES));
-    let mut job = job(&command);
+    let mut job = job(&command, args.soft.command_cost);
     let began = now();
     let child = command.spawn().map_err(|error| launch::not_begun(&name, &error))?;
     if let Some(why) = &about.unreachable {
@@ -204,8 +204,9 @@ fn still_running(processes: &[u32]) -> String {
     }
 }
 
-fn job(command: &Command) -> Job {
+fn job(command: &Command, cost: Duration) -> Job {
     let text = |word: &OsStr| word.to_string_lossy().into_owned();
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    Job { command: words.map(text).collect(), ..host::job() }
+    let command_cost = u64::try_from(cost.as_nanos()).ok().filter(|ns| *ns > 0);
+    Job { command: words.map(text).collect(), command_cost, ..host::job() }
 }
