@@ -107,12 +107,20 @@ fn line(host: &Host, pages: PageKind, verb: Verb, bytes: u64) -> Option<f64> {
     Some(line.at(bytes.div_ceil(page).max(1) as f64))
 }
 
-/// What calls took beyond that; `None`: there was none to compare.
+/// What calls took beyond that; `None`: there was none to compare. Best on memory that was registered
+/// before, of these pages or of others: pages that come in are no part of it.
 fn beyond(scripts: &[Script], host: &Host, (pages, verb): (PageKind, Verb)) -> Option<f64> {
-    let ranges = scripts.iter().flat_map(later).filter(|range| range.pages == pages);
-    let beyond = ranges
-        .filter_map(|range| Some(verb.took(range)? - line(host, pages, verb, range.bytes())?));
-    Some(median(&mut beyond.collect::<Vec<_>>())?.max(0.0))
+    let over = |range: &Registered| {
+        Some(verb.took(range)? - line(host, range.pages, verb, range.bytes())?)
+    };
+    let again = || scripts.iter().flat_map(Script::again);
+    let same = |range: &&Registered| range.pages == pages;
+    let others = || scripts.iter().flat_map(later).filter(same);
+    let middle = |of: Vec<f64>| median(&mut { of });
+    let beyond = middle(again().filter(same).filter_map(over).collect())
+        .or_else(|| middle(again().filter_map(over).collect()))
+        .or_else(|| middle(others().filter_map(over).collect()));
+    Some(beyond?.max(0.0))
 }
 
 /// The cost of a verb.
