@@ -338,6 +338,9 @@ proptest! {
                         failed = status != 0;
                         queue.completed(traced.recorder, id, false, status, 0);
                         model.drain(..=found);
+                        if unknown {
+                            break;
+                        }
                     }
                 }
             }
