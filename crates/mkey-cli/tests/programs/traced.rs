@@ -243,6 +243,25 @@ fn each_by_itself(job: &Job, ended: bool) {
     assert!(processes.iter().all(|process| process.findings.is_empty() && process.lost == 0));
 }
 
+/// Threads of a program may have little stack.
+#[test]
+fn a_thread_of_64_kib_begins_the_recording() {
+    let test = "a_thread_of_64_kib_begins_the_recording";
+    let source = "static void *all(void *unused)\n{\n\tstruct ibv_context *context = open_first();\n\t\
+                  struct ibv_pd *pd = ibv_alloc_pd(context);\n\tstatic char memory[4096];\n\t\
+                  struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, 0);\n\n\t\
+                  CHECK(mr && ibv_dereg_mr(mr) == 0);\n\treturn unused;\n}\n\n\
+                  int main(void)\n{\n\tpthread_attr_t small;\n\tpthread_t thread;\n\n\t\
+                  CHECK(pthread_attr_init(&small) == 0);\n\t\
+                  CHECK(pthread_attr_setstacksize(&small, 64 << 10) == 0);\n\t\
+                  CHECK(pthread_create(&thread, &small, all, NULL) == 0);\n\t\
+                  CHECK(pthread_join(thread, NULL) == 0);\n\tputs(\"well\");\n\treturn 0;\n}\n";
+    let Some(program) = build_short(test, source) else { return };
+    let job = Job::new();
+    assert_eq!(succeeds(&mut traced(&job, &program.path())), "well\n");
+    assert_eq!(job.process().verbs()["ibv_dereg_mr"], (1, 0));
+}
+
 /// The tests of programs that are unmodified, once more.
 #[test]
 fn programs_behave_as_they_do_without() {

@@ -148,3 +148,18 @@ int main(void)
     assert_eq!(recording.threads[0].posts, 10_000_000);
     assert!(recording.findings.is_empty(), "{:?}", recording.findings);
 }
+
+#[test]
+fn a_declared_command_is_in_what_calls_take_and_is_told() {
+    let test = "a_declared_command_is_in_what_calls_take_and_is_told";
+    let main = "int main(void)\n{\n\tbegin();\n\treturn ibv_dereg_mr(reg(4096));\n}\n";
+    let Some(program) = build(test, main) else { return };
+    let (status, _, stderr, recording) = traced(&program, &["--command-cost", "1ms"]);
+    assert_eq!(status, 0, "{stderr}");
+    assert_eq!(recording.job.command_cost, Some(1_000_000));
+    assert!(stderr.contains("simulated: software RNIC, a declared 1.00ms a command"), "{stderr}");
+    for verb in ["ibv_reg_mr", "ibv_dereg_mr"] {
+        let call = recording.calls.iter().find(|call| call.verb == verb).unwrap();
+        assert!(call.end - call.begin >= 1_000_000, "{call:?}");
+    }
+}

@@ -5,7 +5,6 @@ use super::{
     maps, memory, now, queue, received, regions, remotes, stack, table, thread, windows,
 };
 use crate::raw::{Header, Mr, Op, Verb};
-use bytemuck::Zeroable;
 use rustix::fs::{CWD, Mode, OFlags, open, readlinkat_raw};
 use rustix::io::{Errno, read};
 use rustix::time::ClockId;
@@ -89,11 +88,11 @@ impl Recorder {
     /// As of [`log::Log::create`]; `NOMEM`.
     pub(super) fn create(folder: &Path, limit: u64) -> Result<&'static Self, Errno> {
         let log = log::Log::create(folder, limit)?;
-        log.begin(&header());
+        log.begin(header);
         let recorder: &'static Self = memory::keep(Self {
             log,
             stacks: stack::Stacks::new(),
-            regions: regions::Regions::new(),
+            regions: regions::Regions::new().ok_or(Errno::NOMEM)?,
             windows: windows::Windows::new(),
             queues: queue::Queues::new(),
             findings: finding::Findings::new(),
@@ -182,15 +181,12 @@ fn limit(text: Option<&OsStr>) -> u64 {
     text.and_then(OsStr::to_str).and_then(|text| text.parse().ok()).unwrap_or(USUAL)
 }
 
-fn header() -> Header {
-    let mut header = Header {
-        pid: rustix::process::getpid().as_raw_nonzero().get().unsigned_abs(),
-        parent: rustix::process::getppid()
-            .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
-        began: now(),
-        began_real: clock(ClockId::Realtime),
-        ..Header::zeroed()
-    };
+fn header(header: &mut Header) {
+    header.pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    header.parent =
+        rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+    header.began = now();
+    header.began_real = clock(ClockId::Realtime);
     // One byte less than there is: a zero ends each.
     if let Some(room) = header.program.get_mut(..511) {
         let _ = readlinkat_raw(CWD, c"/proc/self/exe", room);
@@ -198,7 +194,6 @@ fn header() -> Header {
     if let Some(room) = header.arguments.get_mut(..2047) {
         fill(c"/proc/self/cmdline", room);
     }
-    header
 }
 
 /// Reads a file as far as there is room.

@@ -4,18 +4,19 @@
 //! has no room for would end the program instead.
 
 use super::lock::Spin;
+use super::memory;
 use super::thread::Inside;
 use crate::raw::{ALIGN, HEADER, Head, Header, Kind, MAGIC, Slot};
 use bytemuck::Zeroable;
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 use std::ffi::{CStr, CString};
 use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
@@ -39,8 +40,11 @@ const FILES: u32 = 10_000;
 /// The file.
 pub struct Log {
     path: CString,
+    /// The descriptor that it was made by, as long as the program does not close it, and the file that it is.
+    kept: RawFd,
+    same: (u64, u64),
     limit: u64,
-    chunks: [AtomicPtr<u8>; CHUNKS],
+    chunks: &'static [AtomicPtr<u8>],
     /// So many bytes from the beginning are mapped, and in memory.
     ready: AtomicU64,
     /// The file system has no room for more, or the address space.
@@ -81,10 +85,20 @@ impl Log {
             None => limit,
         };
         let limit = limit.clamp(LEAST, most) / HEADER as u64 * HEADER as u64;
+        let Some(chunks) = memory::zeros::<AtomicPtr<u8>>(CHUNKS) else {
+            let _ = fs::unlink(&path);
+            return Err(Errno::NOMEM);
+        };
+        let Ok(same) = identity(&file) else {
+            let _ = fs::unlink(&path);
+            return Err(Errno::IO);
+        };
         let log = Self {
             path,
+            kept: keep(&file),
+            same,
             limit,
-            chunks: [const { AtomicPtr::new(null_mut()) }; CHUNKS],
+            chunks,
             ready: AtomicU64::new(0),
             full: AtomicBool::new(false),
             grow: Spin::new(()),
@@ -100,16 +114,19 @@ impl Log {
         Ok(log)
     }
 
-    /// Writes the first page: `header` with what the log itself knows.
-    pub fn begin(&self, header: &Header) {
+    /// Fills the first page, which is zeros, in place: a thread may have little stack. `fill` gives all but
+    /// what the log itself knows.
+    pub fn begin(&self, fill: impl FnOnce(&mut Header)) {
         let Some(at) = self.address(0, HEADER) else { return };
-        let mut whole = *header;
-        whole.magic = [0; 8];
-        whole.used = HEADER as u64;
-        whole.limit = self.limit;
-        // SAFETY: the first page is mapped and in memory since `create`; nothing refers to it yet but the
-        // counters below, which no other thread has been given.
-        unsafe { at.cast::<Header>().write(whole) };
+        {
+            // SAFETY: the first page is mapped and in memory since `create`, of a file that was empty, and any
+            // bytes are a header; nothing else refers to it, as no other thread has been given the log.
+            let header = unsafe { at.cast::<Header>().as_mut() };
+            fill(header);
+            header.magic = [0; 8];
+            header.used = HEADER as u64;
+            header.limit = self.limit;
+        }
         // What can be told from any other file by its first bytes has all the others.
         self.header()
             .word::<{ offset_of!(Header, magic) }>()
@@ -187,12 +204,39 @@ impl Log {
         })
     }
 
+    /// Calls `f` with the file: opened anew, as a program may close what it has not opened itself and open
+    /// something else by the same number; where that fails (it was confined since, or has no number left) the
+    /// descriptor that was kept, if it still is the file.
+    fn with_file<T>(&self, f: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+        match reopen(&self.path) {
+            Ok(file) if identity(&file) == Ok(self.same) => f(file.as_fd()),
+            other => {
+                let kept = self.kept().ok_or(other.err().unwrap_or(Errno::NOENT))?;
+                f(kept)
+            }
+        }
+    }
+
+    /// The descriptor that was kept, if it still is the file.
+    fn kept(&self) -> Option<BorrowedFd<'_>> {
+        if self.kept < 0 {
+            return None;
+        }
+        // SAFETY: it is not -1; whether it is open, and of what, is asked for before it is used.
+        let kept = unsafe { BorrowedFd::borrow_raw(self.kept) };
+        (identity(kept) == Ok(self.same)).then_some(kept)
+    }
+
     /// In a forked child: what is written from now on goes nowhere, and never to the parent's file.
     ///
     /// # Safety
     /// The caller is the child's only thread.
     pub unsafe fn forked(&self) {
-        for chunk in &self.chunks {
+        if let Some(kept) = self.kept() {
+            // SAFETY: it is this log's own, which does not use it any more here.
+            unsafe { rustix::io::close(kept.as_raw_fd()) };
+        }
+        for chunk in self.chunks {
             let at = chunk.load(Acquire);
             if at.is_null() {
                 continue;
@@ -274,22 +318,22 @@ impl Log {
     fn bring_step(&self, from: u64, step: u64) -> Result<(), Errno> {
         let chunk = self.chunks.get((from / CHUNK) as usize).ok_or(Errno::NOSPC)?;
         if chunk.load(Relaxed).is_null() {
-            let file = reopen(&self.path)?;
-            if from > 0 && !has_room(&file) {
-                return Err(Errno::NOSPC);
+            if from > 0 {
+                let room = |file: BorrowedFd<'_>| has_room(file).then_some(()).ok_or(Errno::NOSPC);
+                self.with_file(room)?;
             }
             // Whole chunks, the last one too: what lies beyond the end of the file is never touched.
             // SAFETY: a new mapping at an address of the kernel's choice touches nothing that is there.
-            let at = unsafe {
+            let at = self.with_file(|file| unsafe {
                 mm::mmap(
                     null_mut(),
                     CHUNK as usize,
                     ProtFlags::READ | ProtFlags::WRITE,
                     MapFlags::SHARED,
-                    &file,
+                    file,
                     from / CHUNK * CHUNK,
-                )?
-            };
+                )
+            })?;
             chunk.store(at.cast(), Release);
         }
         // SAFETY: the offset is less than the size of the chunk, which is mapped.
@@ -297,7 +341,7 @@ impl Log {
         // SAFETY: bringing pages in changes nothing in them.
         match unsafe { mm::madvise(at.cast(), step as usize, Advice::LinuxPopulateWrite) } {
             // Before Linux 5.14.
-            Err(Errno::INVAL) => allocate(reopen(&self.path)?, from, step),
+            Err(Errno::INVAL) => self.with_file(|file| allocate(file, from, step)),
             other => other,
         }
     }
@@ -410,8 +454,17 @@ fn new_file(folder: &Path) -> Result<(OwnedFd, CString), Errno> {
     Err(Errno::EXIST)
 }
 
-/// Opened anew where it is needed: a program may close all that it has not opened itself, and open
-/// something else by the same number.
+/// The descriptor again, by a number that programs do not come to, if it may be so high; -1: there is none.
+fn keep(file: &OwnedFd) -> RawFd {
+    let kept = [900, 200, 3].into_iter().find_map(|least| fcntl_dupfd_cloexec(file, least).ok());
+    kept.map_or(-1, IntoRawFd::into_raw_fd)
+}
+
+/// Which file it is.
+fn identity(file: impl AsFd) -> Result<(u64, u64), Errno> {
+    fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
 fn reopen(path: &CStr) -> Result<OwnedFd, Errno> {
     fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
 }

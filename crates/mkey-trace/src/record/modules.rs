@@ -105,16 +105,15 @@ impl Code {
     }
 }
 
-/// Writes the list of modules.
-pub fn write(log: &Log, epoch: u32) {
-    let mut program = [0; 4096];
+/// Writes the list of modules. `program` is room for the path of the program.
+pub fn write(log: &Log, epoch: u32, program: &mut [u8]) {
     each(|module| {
         let code = module.code().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
         let Some(code) = code else { return true };
         let mut name = module.name;
         if name.is_empty() {
             // The program itself has none here.
-            let len = readlinkat_raw(CWD, c"/proc/self/exe", &mut program[..]).unwrap_or(0);
+            let len = readlinkat_raw(CWD, c"/proc/self/exe", &mut *program).unwrap_or(0);
             name = program.get(..len).unwrap_or_default();
         }
         let fixed = raw::Module {

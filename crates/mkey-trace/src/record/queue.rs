@@ -292,6 +292,12 @@ impl Queue {
         }
         let mut side = self.side(recv).lock();
         bump(side.completed(recv), 1);
+        if status == 0 {
+            side.ring.succeeds();
+        } else if !recv && !side.shared && side.ring.fails_ambiguously(id) {
+            // What is still in flight can not be known.
+            side.ring.give_up(recorder);
+        }
         let op = if side.ring.lost {
             None
         } else if side.shared {

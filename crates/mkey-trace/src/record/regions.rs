@@ -4,6 +4,7 @@ use super::count::in_flight;
 use super::finding::Found;
 use super::lock::Spin;
 use super::log::{Log, Placed};
+use super::memory;
 use super::spans::{Span, Spans};
 use super::table::Table;
 use super::{Called, Entered, Recorder, key};
@@ -38,28 +39,28 @@ pub struct Regions {
 
 struct State {
     /// The keys of `ended` and what they had, a ring.
-    ended: [(u64, Slot); ENDED],
+    ended: &'static mut [(u64, Slot)],
     next_ended: usize,
     /// Objects, and what they had.
-    displaced: [(u64, u64); DISPLACED],
+    displaced: &'static mut [(u64, u64)],
     next_displaced: usize,
 }
 
 impl Regions {
-    /// None yet.
-    pub const fn new() -> Self {
-        Self {
+    /// None yet. `None`: there is no memory.
+    pub fn new() -> Option<Self> {
+        Some(Self {
             by_key: Table::new(MOST),
             ended: Table::new(2 * ENDED),
             by_object: Table::new(MOST),
             spans: Spans::new(),
             state: Spin::new(State {
-                ended: [(0, 0); ENDED],
+                ended: memory::zeros(ENDED)?,
                 next_ended: 0,
-                displaced: [(0, 0); DISPLACED],
+                displaced: memory::zeros(DISPLACED)?,
                 next_displaced: 0,
             }),
-        }
+        })
     }
 
     /// The region of a local key, by the [`key`] of both.

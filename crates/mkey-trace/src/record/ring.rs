@@ -58,6 +58,8 @@ pub struct Ring {
     /// Following was given up.
     pub lost: bool,
     strays: usize,
+    /// A completion in error was of work here: all that is behind it has one of its own.
+    failed: bool,
     /// Whose it is, where it counts.
     pub by: By,
     /// For the queue: the peer's key that was named last.
@@ -71,7 +73,16 @@ impl Ring {
             0 => &mut [],
             places => memory::zeros(places)?,
         };
-        Some(Self { places, head: 0, tail: 0, lost: false, strays: 0, by, last: Last::default() })
+        Some(Self {
+            places,
+            head: 0,
+            tail: 0,
+            lost: false,
+            strays: 0,
+            failed: false,
+            by,
+            last: Last::default(),
+        })
     }
 
     /// Its size, less than [`SIZES`].
@@ -83,6 +94,7 @@ impl Ring {
     pub fn renew(&mut self, by: By) {
         self.by = by;
         (self.head, self.tail, self.lost, self.strays) = (0, 0, false, 0);
+        self.failed = false;
         self.last = Last::default();
     }
 
@@ -155,6 +167,30 @@ impl Ring {
         self.retire_to(recorder, tail);
         self.rewind();
         self.strays = 0;
+        self.failed = false;
+    }
+
+    /// Work succeeded.
+    #[inline]
+    pub fn succeeds(&mut self) {
+        self.failed = false;
+    }
+
+    /// Work failed: whether it may be several that this number is of. Unsignaled work in flight may be done
+    /// or not, so that it is any up to the first that is signaled; after it each has a completion of its own.
+    #[cold]
+    pub fn fails_ambiguously(&mut self, id: u64) -> bool {
+        if std::mem::replace(&mut self.failed, true) {
+            return false;
+        }
+        let mut many = 0;
+        for place in self.in_flight().filter(|place| place.flags & FIRST != 0) {
+            many += u32::from(place.id == id);
+            if place.flags & SIGNALED != 0 {
+                break;
+            }
+        }
+        many > 1
     }
 
     /// A completion of work with this number, and of all before it. `all`: even of work that makes none when

@@ -23,6 +23,8 @@ const MOST: usize = 8192;
 const ALIKE: u64 = 32;
 /// So many words.
 const FIRST_WORDS: u32 = 12;
+/// Bytes of a path, at most.
+const PATH: usize = 4096;
 /// Size of a page, at least.
 const PAGE: usize = 4096;
 
@@ -51,6 +53,17 @@ struct State {
     /// Rooms for what is code, and the one in use.
     rooms: [Option<&'static modules::Bits>; 2],
     turn: usize,
+    /// Room for the path of the program.
+    path: Option<&'static mut [u8]>,
+}
+
+impl State {
+    fn path(&mut self) -> Option<&mut [u8]> {
+        if self.path.is_none() {
+            self.path = memory::zeros(PATH);
+        }
+        self.path.as_deref_mut()
+    }
 }
 
 /// The registers as they are in the function that this becomes a part of.
@@ -99,7 +112,13 @@ impl Stacks {
             known: Table::new(MOST),
             alike: Table::new(MOST),
             code: AtomicPtr::new(null_mut()),
-            state: Spin::new(State { written: None, epoch: 0, rooms: [None; 2], turn: 0 }),
+            state: Spin::new(State {
+                written: None,
+                epoch: 0,
+                rooms: [None; 2],
+                turn: 0,
+                path: None,
+            }),
         }
     }
 
@@ -168,7 +187,10 @@ impl Stacks {
         let loads = modules::loads();
         if state.written != Some(loads) {
             state.epoch += 1;
-            modules::write(log, state.epoch);
+            let epoch = state.epoch;
+            if let Some(path) = state.path() {
+                modules::write(log, epoch, path);
+            }
             state.written = Some(loads);
         }
         let most = top.map_or(STACK, |top| top.saturating_sub(here.sp as usize).min(STACK)) & !7;
@@ -253,8 +275,7 @@ fn copy_tolerantly(from: u64, to: &mut [u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::{File, Header, Record};
-    use bytemuck::Zeroable;
+    use crate::raw::{File, Record};
 
     /// A place whose stack has a word that is code, `code + of * 16`, amid a buffer.
     #[inline(never)]
@@ -272,7 +293,7 @@ mod tests {
     fn a_place_is_one_and_where_words_vary_without_end_a_few_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::create(folder.path(), 32 << 20).unwrap();
-        log.begin(&Header::zeroed());
+        log.begin(|_| {});
         let stacks = Stacks::new();
         let mut places = std::collections::BTreeSet::new();
         for _ in 0..10 {
@@ -312,7 +333,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let log = Log::create(folder.path(), 32 << 20).unwrap();
-        log.begin(&Header::zeroed());
+        log.begin(|_| {});
         let here = Here { sp: at + PAGE as u64 - 256, ..here() };
         let slot = Stacks::new().place(&log, &here, true);
         let stack = log.placed::<raw::Stack>(slot).unwrap();

@@ -64,6 +64,23 @@ fn records_are_read_back_as_they_were_written_across_chunks() {
     assert_eq!(std::path::Path::new(&own.1), std::env::current_exe().unwrap());
 }
 
+/// As after `chroot` or `setuid`, or where no number is left.
+#[test]
+fn a_file_that_can_not_be_opened_again_is_written_on() {
+    let traced = traced_within(64 << 20);
+    let path = files(traced.folder.path()).remove(0);
+    let moved = path.with_extension("moved");
+    std::fs::rename(&path, &moved).unwrap();
+    // Another one by its name is not taken for it.
+    std::fs::write(&path, []).unwrap();
+    (1..=20_000).for_each(|number| traced.reg(number, u64::from(number) << 12, 4096));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+    let bytes = std::fs::read(&moved).unwrap();
+    let header = File::parse(&bytes).unwrap().header();
+    assert_eq!((header.calls, header.lost), (20_000, 0));
+    assert!(header.used > 7 << 20, "it has come into a second chunk");
+}
+
 #[test]
 fn thousands_of_threads_each_have_a_record_and_nothing_is_lost() {
     const THREADS: usize = 2000;

@@ -47,14 +47,15 @@ fn a_completion_is_one_of_all_unsignaled_work_before_it() {
     let queue = traced.queue(16, 0);
     traced.reg(1, AT, 1 << 20);
     for id in 0..6 {
-        traced.post_as(queue, Op::Write, 5, id % 3 == 2, &[(AT, 8, 1), (AT, 8, 1)]);
+        let number = if id < 3 { 5 } else { id };
+        traced.post_as(queue, Op::Write, number, id % 3 == 2, &[(AT, 8, 1), (AT, 8, 1)]);
     }
     queue.completed(traced.recorder, 5, false, 0, 0);
     assert_eq!(in_flight(&traced.mrs()[0]), 6);
     // In error each has one.
-    queue.completed(traced.recorder, 5, false, 5, 0);
+    queue.completed(traced.recorder, 3, false, 5, 0);
     assert_eq!(in_flight(&traced.mrs()[0]), 4);
-    queue.completed(traced.recorder, 5, false, 5, 0x81);
+    queue.completed(traced.recorder, 4, false, 5, 0x81);
     queue.completed(traced.recorder, 5, false, 5, 0);
     assert_eq!(in_flight(&traced.mrs()[0]), 0);
     let failures = traced.all(|r| if let Record::Failure(f) = r { Some(f) } else { None });
@@ -62,6 +63,29 @@ fn a_completion_is_one_of_all_unsignaled_work_before_it() {
     assert_eq!((failures[0].status, failures[0].times, failures[0].op), (5, 3, Op::Write as u32));
     let record = traced.queues()[0];
     assert_eq!((record.completed, record.failed, record.lost), (4, 3, 0));
+}
+
+#[test]
+fn an_error_of_unsignaled_work_whose_number_others_have_ends_following() {
+    let traced = traced();
+    let queue = traced.queue(16, 0);
+    traced.reg(1, AT, 1 << 20);
+    (0..5).for_each(|_| traced.post_as(queue, Op::Write, 7, false, &[(AT, 8, 1)]));
+    // The third fails, the two after it are flushed.
+    for status in [10, 5, 5] {
+        queue.completed(traced.recorder, 7, false, status, 0);
+    }
+    traced.dereg(1);
+    assert_eq!((traced.wrongs(), traced.queues()[0].lost), (vec![], 1));
+    // Where each is signaled the oldest is meant.
+    let queue = traced.queue(16, 0);
+    traced.reg(2, AT, 1 << 20);
+    (0..5).for_each(|_| traced.post(queue, Op::Write, 7, &[(AT, 8, 2)]));
+    queue.completed(traced.recorder, 7, false, 10, 0);
+    queue.completed(traced.recorder, 7, false, 5, 0);
+    assert_eq!((in_flight(&traced.mrs()[1]), traced.queues()[1].lost), (3, 0));
+    traced.dereg(2);
+    assert_eq!(traced.wrongs(), [(Wrong::DeregInFlight, 1)]);
 }
 
 #[test]
@@ -306,7 +330,7 @@ proptest! {
         traced.reg(1, AT, 1 << 20);
         // Number, signaled, entries.
         let mut model: VecDeque<(u64, bool, usize)> = VecDeque::new();
-        let mut used = 0;
+        let (mut used, mut failed, mut unknown) = (0, false, false);
         for (kind, id, entries, signaled) in steps {
             match kind {
                 0..3 => {
@@ -323,14 +347,23 @@ proptest! {
                     let status = if kind == 4 { 0 } else { 5 };
                     let found = model.iter().position(|w| w.0 == id && (w.1 || status != 0));
                     if let Some(found) = found {
+                        // The failed one is none behind the first that is signaled.
+                        let may = model.iter().position(|w| w.1).map_or(model.len(), |at| at + 1);
+                        let alike = model.iter().take(may).filter(|w| w.0 == id).count();
+                        unknown |= status != 0 && !failed && alike > 1;
+                        failed = status != 0;
                         queue.completed(traced.recorder, id, false, status, 0);
                         model.drain(..=found);
+                        if unknown {
+                            break;
+                        }
                     }
                 }
             }
         }
         let mr = traced.mrs()[0];
         prop_assert_eq!(mr.uses[0], used as u64);
-        prop_assert_eq!(in_flight(&mr), model.iter().map(|w| w.2 as u64).sum::<u64>());
+        let known = model.iter().map(|w| w.2 as u64).sum::<u64>();
+        prop_assert_eq!(in_flight(&mr), if unknown { 0 } else { known });
     }
 }
