@@ -64,6 +64,31 @@ fn pairs_of_programs() {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
 }
 
+/// The library's examples, whose software RNIC is within them: no device is opened by libibverbs.
+#[test]
+fn the_library_s_own_examples() {
+    let program = Path::new(env!("CARGO_BIN_EXE_mkey"));
+    let target = program.ancestors().nth(2).unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--examples", "--manifest-path"]);
+    build.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../mkey/Cargo.toml"));
+    assert!(build.env("CARGO_TARGET_DIR", target).status().unwrap().success());
+    let report_folder = tempfile::tempdir().unwrap();
+    let report = report_folder.path().join("report");
+    for example in ["storage_target", "kv_blocks", "parameter_push", "async_echo"] {
+        let example = target.join("debug/examples").join(example);
+        let (code, alone, stderr) = common::run(Command::new(&example).stdin(Stdio::null()));
+        assert_eq!(code, 0, "{}: {stderr}", example.display());
+        let (code, traced, stderr) = common::run(&mut mkey_trace(&report, &[&example]));
+        assert_eq!(code, 0, "{}: {stderr}", example.display());
+        // Times and counts of what others do meanwhile differ from run to run.
+        let words = |text: &str| text.lines().last().map(|line| line.replace(char::is_numeric, ""));
+        assert!(words(&alone).is_some() && words(&alone) == words(&traced), "{alone}\n{traced}");
+        let told = fs::read_to_string(&report).unwrap();
+        assert!(told.contains("no RDMA device was opened"), "{told}");
+    }
+}
+
 /// What the first page tells of UCX: it registers for each message where its cache of registrations is
 /// switched off, and hardly ever where it is not.
 #[test]

@@ -48,6 +48,26 @@ fn a_program_of_a_known_pattern_is_found_to_do_just_that() {
     }
 }
 
+/// A program of the project's own, over libibverbs: it runs as without, and what it registered is told.
+#[test]
+#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --only vm"]
+fn the_project_s_own_bench_is_recorded() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
+    let mkey = env!("CARGO_BIN_EXE_mkey");
+    let bench = ["bench", "tensor", "--device", "rxe0", "--sizes", "4MiB"];
+    let mut command = Command::new(mkey);
+    command.args(["trace", "--devices", "0", "--output"]).arg(&file).arg("--").arg(mkey);
+    let (code, stdout, stderr) = common::run(command.args(bench).stdin(Stdio::null()));
+    assert_eq!(code, 0, "{stdout}\n{stderr}");
+    assert!(stdout.contains("rxe0"), "{stdout}");
+    let recording = Recording::read(BufReader::new(File::open(&file).unwrap())).unwrap();
+    assert!(recording.devices.iter().any(|device| device.name == "rxe0"), "{stderr}");
+    let written = recording.regions.iter().filter(|region| region.writes > 0);
+    assert!(written.count() > 0, "{stderr}");
+}
+
 /// Registers and deregisters, so that it takes milliseconds each time.
 const LARGE: &str = "int main(void)
 {
