@@ -157,6 +157,10 @@ impl Pattern {
                  \t\tchar *memory = pages(4096);\n\t\tstruct ibv_mr *mr;\n\n\t\tmake_sides(own);\n\
                  \t\tmr = reg(memory, 4096, IBV_ACCESS_LOCAL_WRITE);\n\
                  \t\treceive_into(&own[0], mr, (uintptr_t)memory, 64);\n\
+                 \t\t/* Of a queue that completes nothing no claim is made on real devices. */\n\
+                 \t\tCHECK(post_and_poll(&own[1], IBV_WR_SEND, (uintptr_t)far->addr, 64, far->lkey, NULL) == 0);\n\
+                 \t\tCHECK(polled(own[0].cq) == 0);\n\
+                 \t\treceive_into(&own[0], mr, (uintptr_t)memory, 64);\n\
                  \t\tCHECK(ibv_dereg_mr(mr) == 0);\n\t\tend_sides(own);\n\t}}\n",
                 self.in_flight
             ),

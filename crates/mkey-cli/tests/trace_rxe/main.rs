@@ -161,7 +161,9 @@ impl Probe {
         let text = fs::read_to_string(self.root.join("trace")).unwrap();
         let (mut entered, mut durations) = (None, Vec::new());
         // `program-123   [000] d..2.    12.345678: in: (ib_uverbs_reg_mr+0x0/0x2f0)`
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
+        // `mkey trace` registers as well, to know what advice would cost.
+        let of_program = |line: &&str| line.trim_start().starts_with("program-");
+        for line in text.lines().filter(of_program) {
             let mut words = line.split_whitespace().skip_while(|word| !word.ends_with(':'));
             let at: f64 = words.next().unwrap().trim_end_matches(':').parse().unwrap();
             match (words.next(), entered.take()) {
