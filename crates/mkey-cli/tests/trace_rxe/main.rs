@@ -72,7 +72,7 @@ fn the_project_s_own_bench_is_recorded() {
 const LARGE: &str = "int main(void)
 {
 	struct ibv_pd *pd;
-	size_t length = 48 << 20;
+	size_t length = 192 << 20;
 	char *memory;
 
 	CHECK((pd = ibv_alloc_pd(open_first())));
