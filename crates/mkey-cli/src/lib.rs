@@ -19,6 +19,7 @@
 pub mod allocations;
 pub mod bench;
 pub mod cli;
+mod codes;
 pub mod config;
 pub mod device;
 pub mod devices;

@@ -210,6 +210,14 @@ impl Verb {
     }
 }
 
+/// Rights of `enum ibv_access_flags` that say what the address of a region is.
+pub mod access {
+    /// Its addresses begin at 0.
+    pub const ZERO_BASED: u32 = 1 << 5;
+    /// Its pages are not pinned.
+    pub const ON_DEMAND: u32 = 1 << 6;
+}
+
 /// What a region's memory was named for in work requests.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,31 +1,9 @@
 //! The codes of the checks.
 
-use serde::{Deserialize, Serialize};
-
-/// Declares the codes, once: their variants, their names, and the list of all.
-macro_rules! codes {
-    ($($variant:ident $name:literal $about:literal,)+) => {
-        /// What is checked. The names are stable; what each means is told by [`super::texts`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Code {
-            $(#[doc = $about] #[serde(rename = $name)] $variant,)+
-        }
-
-        impl Code {
-            /// All of them, in the order of a report.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// Its name.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-        }
-    };
-}
+use crate::codes::codes;
 
 codes! {
+    /// What is checked, in the order of a report. The names are stable; what each means is told by [`super::texts`].
     Memlock "MEMLOCK" "RLIMIT_MEMLOCK, soft and hard.",
     IpcLock "IPC_LOCK" "CAP_IPC_LOCK, and in which user namespace.",
     MemlockUser "MEMLOCK_USER" "What limits.d, PAM and systemd give a user.",
@@ -67,10 +45,4 @@ codes! {
     Pfc "PFC" "Priority flow control on this host.",
     Ecn "ECN" "Congestion notification on this host.",
     Counters "COUNTERS" "Counters that show trouble.",
-}
-
-impl std::fmt::Display for Code {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
 }

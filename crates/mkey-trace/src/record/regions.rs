@@ -8,6 +8,7 @@ use super::memory;
 use super::spans::{Span, Spans};
 use super::table::Table;
 use super::{Called, Entered, Recorder, key};
+use crate::raw::access::{ON_DEMAND, ZERO_BASED};
 use crate::raw::{Call, Head, Header, Mr, Slot, USES, Verb, Wrong};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,9 +20,6 @@ const ENDED: usize = 1024;
 /// Regions whose object others have before their deregistration is noted: so many threads may be amid one.
 const DISPLACED: usize = 64;
 
-/// `enum ibv_access_flags`.
-const ZERO_BASED: u32 = 1 << 5;
-const ON_DEMAND: u32 = 1 << 6;
 /// `enum ibv_rereg_mr_flags`, the `detail` of an `ibv_rereg_mr`.
 const CHANGE_TRANSLATION: u32 = 1;
 const CHANGE_PD: u32 = 2;

@@ -1,31 +1,9 @@
 //! The codes of findings.
 
-use serde::{Deserialize, Serialize};
-
-/// Declares the codes, once: their variants, their names, and the list of all.
-macro_rules! codes {
-    ($($variant:ident $name:literal $about:literal,)+) => {
-        /// What was found. The names are stable.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Code {
-            $(#[doc = $about] #[serde(rename = $name)] $variant,)+
-        }
-
-        impl Code {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant,)+];
-
-            /// Its name.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-        }
-    };
-}
+use crate::codes::codes;
 
 codes! {
+    /// What was found. The names are stable.
     KeyAfterDereg "TRACE-KEY-AFTER-DEREG" "A key was used after its region was deregistered.",
     GoneInFlight "TRACE-GONE-IN-FLIGHT" "Memory was freed or unmapped while work that names it was in flight.",
     DeregInFlight "TRACE-DEREG-IN-FLIGHT" "A region was deregistered while work that names it was in flight.",
@@ -47,12 +25,6 @@ codes! {
     WindowUnused "TRACE-WINDOW-UNUSED" "Windows were never bound.",
     PageFaults "TRACE-PAGE-FAULTS" "On-demand memory faulted.",
     Lost "TRACE-LOST" "Records found no room: counts are too low.",
-}
-
-impl std::fmt::Display for Code {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
 }
 
 #[cfg(test)]

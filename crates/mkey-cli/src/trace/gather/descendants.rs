@@ -16,7 +16,9 @@ const MOST: usize = 8;
 pub fn note(folder: &Path, told: &[u32]) -> Option<String> {
     let mut left = alive(folder);
     left.retain(|(pid, _)| !told.contains(pid));
-    words(&left)
+    let named: Vec<_> =
+        left.iter().map(|(pid, name)| format!("{pid} ({})", printable(name))).collect();
+    words(&named)
 }
 
 /// Processes that run with the recorder's folder in their environment, and their names.
@@ -55,11 +57,11 @@ fn names(environment: &[u8], folder: &Path) -> bool {
     })
 }
 
-fn words(left: &[(u32, String)]) -> Option<String> {
-    let named = left.iter().take(MOST).map(|(pid, name)| format!("{pid} ({})", printable(name)));
-    let mut named: Vec<String> = named.collect();
+/// What is said of processes, by how each is named; `None`: there are none.
+pub fn words(left: &[String]) -> Option<String> {
+    let mut named: Vec<&str> = left.iter().take(MOST).map(String::as_str).collect();
     if left.len() > MOST {
-        named.push("..".to_owned());
+        named.push("..");
     }
     let named = named.join(", ");
     match left.len() {
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn many_are_named_in_part() {
-        let all: Vec<(u32, String)> = (1..=10).map(|pid| (pid, "d".to_owned())).collect();
+        let all: Vec<String> = (1..=10).map(|pid| format!("{pid} (d)")).collect();
         let told = words(&all).unwrap();
         assert!(
             told.starts_with("processes 1 (d), 2 (d)") && told.contains("8 (d), .. go on"),

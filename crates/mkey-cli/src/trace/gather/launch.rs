@@ -124,9 +124,8 @@ fn supervise(
             // What it wrote at its very end.
             watch.look(folder.files());
             let running = watch.running();
-            if !running.is_empty() {
-                gathered.notes.push(still_running(&running));
-            }
+            let named: Vec<_> = running.iter().map(u32::to_string).collect();
+            gathered.notes.extend(descendants::words(&named));
             gathered.notes.extend(descendants::note(folder.path(), &running));
             let mut moved = counters::moved(&before, &counters::read(Path::new(DEVICES)));
             moved.extend(watch.counters());
@@ -187,20 +186,6 @@ fn in_words(over: &Over) -> String {
         (Some(code), _) => format!("exit {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "unknown".to_owned(),
-    }
-}
-
-fn still_running(processes: &[u32]) -> String {
-    const MOST: usize = 8;
-    let mut named: Vec<String> =
-        processes.iter().take(MOST).map(|process| process.to_string()).collect();
-    if processes.len() > MOST {
-        named.push("..".to_owned());
-    }
-    let named = named.join(", ");
-    match processes.len() {
-        1 => format!("process {named} goes on; what it does from now on is not recorded"),
-        _ => format!("processes {named} go on; what they do from now on is not recorded"),
     }
 }
 

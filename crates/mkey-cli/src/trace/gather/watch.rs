@@ -6,6 +6,7 @@ use super::on_demand::OnDemand;
 use super::{nanoseconds, now};
 use crate::process::kib_of;
 use mkey_trace::format::Counter;
+use mkey_trace::raw::access::ON_DEMAND;
 use mkey_trace::raw::{self, ALIGN, Device, HEADER, Head, Header, Mr, Slot, Thread, Verb, kind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -32,8 +33,6 @@ const MOST_LOOKS: u32 = 20;
 const FEW_LOOKS: u32 = 3;
 /// Threads of a process that are asked for their time.
 const MOST_THREADS: usize = 64;
-/// `IBV_ACCESS_ON_DEMAND`.
-const ON_DEMAND: u32 = 1 << 6;
 /// Bytes that are read at a time: many records, but of a stack no more than its beginning.
 const PIECE: usize = 2048;
 /// Bytes of a record that are looked at.

@@ -7,13 +7,10 @@ use mkey_trace::format::{
     self, Call, Device, Failure, Finding, Origin, Pages, Process, Queue, Region, Remote, Sample,
     Thread, Window, Wrong,
 };
+use mkey_trace::raw::access::{ON_DEMAND, ZERO_BASED};
 use mkey_trace::raw::{self, File, Header, Record, Slot, Use, Verb};
 use std::collections::{BTreeMap, HashMap};
 
-/// `IBV_ACCESS_ZERO_BASED`.
-const ZERO_BASED: u32 = 1 << 5;
-/// `IBV_ACCESS_ON_DEMAND`.
-const ON_DEMAND: u32 = 1 << 6;
 /// Scans that are asked for a region's pages: those next to its time.
 const MOST_SCANS: usize = 64;
 /// What bases are multiples of.
